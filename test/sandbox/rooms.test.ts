@@ -29,14 +29,18 @@ while True: server.accept()[0].send(b'hello')
 "`;
 const CLIENT = '(exec 3<>/dev/tcp/127.0.0.1/8080 && head -c 5 <&3) 2>&1; cat /tmp/note';
 
-describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a conversation', () => {
-  it('share the loopback and /tmp: in the background, in a session and in a later run, but in no other one', async () => {
-    const ops = local(folder);
-    const bash = sandboxed(ops, engine!);
-    const tools = codingTools(ops, { bash, git: bash });
-    const journal = memoryJournal();
-    const keeper = resourceKeeper();
-    const results = async (runId: string, kept: KeptResources, ...calls: (readonly [string, object])[]) => {
+/** Runs of one conversation after another, and the results of their calls. */
+function conversations(): {
+  readonly keeper: ReturnType<typeof resourceKeeper>;
+  results(runId: string, kept: KeptResources, ...calls: (readonly [string, object])[]): Promise<readonly string[]>;
+} {
+  const ops = local(folder);
+  const bash = sandboxed(ops, engine!);
+  const tools = codingTools(ops, { bash, git: bash });
+  const journal = memoryJournal();
+  return {
+    keeper: resourceKeeper(),
+    async results(runId, kept, ...calls) {
       const texts: string[] = [];
       const script = calls.map(([name, input]) => ({ calls: [{ name, arguments: input as Record<string, unknown> }] }));
       await runLoop({
@@ -49,7 +53,13 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a con
         onItem: (item) => void (item.type === 'call-answered' && texts.push(textOf(item.result.content))),
       });
       return texts;
-    };
+    },
+  };
+}
+
+describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a conversation', () => {
+  it('share the loopback and /tmp: in the background, in a session and in a later run, but in no other one', async () => {
+    const { keeper, results } = conversations();
     try {
       const [, up, once, session] = await results(
         'a',
@@ -66,6 +76,29 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a con
       const [other] = await results('c', keeper.after(undefined), ['bash', { command: CLIENT }]);
       expect(other).toContain('refused');
       expect(other).not.toContain('ready');
+    } finally {
+      await keeper.close();
+    }
+  });
+
+  it('have processes of their own: in the background they are reached by the tools for them, in a session by its shell', async () => {
+    const { keeper, results } = conversations();
+    const see = 'ps ax | grep -c "[s]leep 4545"';
+    try {
+      const [, other, , ended, started, jobs] = await results(
+        'a',
+        keeper.after(undefined),
+        ['bash', { command: 'echo up; exec sleep 4545', background: true }],
+        ['bash', { command: see }],
+        ['background_stop', { handle: 'bash-t1.0' }],
+        ['background_read', { handle: 'bash-t1.0' }],
+        ['bash', { command: 'sleep 4545 & echo started', session: 'one' }],
+        ['bash', { command: `${see}; kill %1; wait; ${see}`, session: 'one' }],
+      );
+      expect(other).toContain('0\n[exit code 1]');
+      expect(ended).not.toContain('is running');
+      expect(started).toContain('started');
+      expect(jobs).toMatch(/^1\n(.*\n)*0\n/);
     } finally {
       await keeper.close();
     }

@@ -1,7 +1,15 @@
-import { existsSync, lstatSync, readlinkSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { existsSync, lstatSync, readdirSync, readlinkSync, realpathSync } from 'node:fs';
+import { dirname, join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
-import { limitScript, PROMISE_NAMES, PROXY_PORT, type Box, type Engine, type PromiseName } from './engine.ts';
+import {
+  limitScript,
+  PROMISE_NAMES,
+  PROXY_PORT,
+  type Box,
+  type Engine,
+  type Keeper,
+  type PromiseName,
+} from './engine.ts';
 
 /*
  * Bubblewrap: namespaces without privileges. The root is built from nothing, so what is not named does not exist.
@@ -10,6 +18,8 @@ import { limitScript, PROMISE_NAMES, PROXY_PORT, type Box, type Engine, type Pro
  * 2. Its first process is killed when bwrap ends, and bwrap when this process ends. All others are in the same namespace of
  *    processes, so the kernel kills them with it.
  * 3. A program that joins the network of its room does so before bwrap starts. The other namespaces are its own.
+ * 4. It joins the mounts of the keeper too, which has only the folders that are needed: bwrap reads the list of all mounts after
+ *    each one that it makes, so those of the host would cost more than its own.
  */
 
 export interface BubblewrapFacts {
@@ -33,9 +43,8 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
     version,
     promises: PROMISE_NAMES.filter(isMade),
     wrap(request, box) {
-      const join = box.joins === undefined || nsenter === undefined ? [] : joinNetwork(nsenter, box.joins);
       const argv = [
-        ...join,
+        ...(box.joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, box.joins, box)),
         program,
         ...boxOptions(box, facts),
         '--',
@@ -53,16 +62,29 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       };
     },
     ...(nsenter !== undefined && {
-      keeper: ({ proxy }) => ({
+      keeper: (box) => ({
         argv: [
           program,
-          // A new /dev would need a second user namespace, whose processes may not join the network.
           ...KEEPER,
+          // Bubblewrap builds its file tree on /tmp, so the folder must be there also if temporary files are elsewhere.
+          ...topsOf(box, program, socat, '/tmp').flatMap((path) =>
+            isLink(path) ? shown(path) : ['--bind', path, path],
+          ),
+          // A new /dev would need a second user namespace, whose processes may not join the network.
+          '--bind',
+          '/proc',
+          '/proc',
+          '--dev-bind',
+          '/dev',
+          '/dev',
+          '--',
+          '/bin/sh',
+          '-c',
           // The first line is its pid, which is the same outside.
-          proxy === undefined
+          box.proxy === undefined
             ? 'echo $$; exec cat'
             : `echo $$; exec "$0" TCP-LISTEN:${PROXY_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:"$1"`,
-          ...(proxy === undefined ? [] : [socat ?? 'socat', proxy]),
+          ...(box.proxy === undefined ? [] : [socat ?? 'socat', box.proxy]),
         ],
         writable: true,
       }),
@@ -70,27 +92,54 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
   };
 }
 
-const KEEPER =
-  '--unshare-user --unshare-net --die-with-parent --new-session --ro-bind / / --dev-bind /dev /dev -- /bin/sh -c'.split(
-    ' ',
-  );
+const KEEPER = ['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session'];
 
-function joinNetwork(nsenter: string, pid: number): readonly string[] {
-  return [nsenter, '--target', String(pid), '--user', '--net', '--preserve-credentials', '--'];
+/** The mounts of the host are used if a folder is needed that the keeper does not have. */
+function joinKeeper(nsenter: string, keeper: Keeper, box: Box): readonly string[] {
+  const has = new Set(topsOf(keeper.box));
+  const mounts = topsOf(box).every((path) => has.has(path)) ? ['--mount'] : [];
+  return [nsenter, '--target', String(keeper.pid), '--user', '--net', ...mounts, '--preserve-credentials', '--'];
+}
+
+/** The folders at the top of the file tree that contain what a box shows, and these programs. Links are followed. */
+function topsOf({ folder, readable, writable, room }: Box, ...programs: (string | undefined)[]): readonly string[] {
+  const paths = [...readable, folder, ...writable, room.tmp, ...programs.filter((path) => path !== undefined)];
+  return [...new Set(paths.flatMap((path) => [path, realpathSync(path)]).map((path) => `/${path.split('/')[1]!}`))];
 }
 
 /**
- * What the owner root may change or read in /proc without any capability. Bubblewrap covers it only if it can be written as a
- * folder.
+ * What the owner root may change in /proc without any capability, and what it may read there. Bubblewrap covers the first only if it
+ * can be written as a folder. The kernel demands capabilities for the rest of what others may not use, such as /proc/kcore.
  */
-const KERNEL_FILES = ['/proc/sys', '/proc/sysrq-trigger', '/proc/mtrr', '/proc/acpi', '/proc/scsi', '/proc/fs'];
-const KERNEL_SECRETS = ['/proc/kcore', '/proc/kmsg', '/proc/keys', '/proc/timer_list', '/proc/kpageflags'];
+const KERNEL_FILES = ['/proc/sys', '/proc/sysrq-trigger', '/proc/acpi', '/proc/scsi', '/proc/fs'];
+const KERNEL_SECRETS = ['/proc/keys', '/proc/timer_list', '/proc/kpageflags'];
+
+let kernelMounts: { readonly files: readonly string[]; readonly secrets: readonly string[] } | undefined;
 
 function kernelOptions({ blank }: Box): readonly string[] {
   if (process.getuid?.() !== 0) return [];
-  const over = (paths: readonly string[], from?: string): readonly string[] =>
-    paths.flatMap((path) => (existsSync(path) ? ['--ro-bind', from ?? path, path] : []));
-  return [...over(KERNEL_FILES), ...over(KERNEL_SECRETS, blank.file)];
+  // Each mount takes time, and most machines have nothing in most of these folders.
+  kernelMounts ??= {
+    files: KERNEL_FILES.filter(canBeWritten),
+    secrets: KERNEL_SECRETS.filter((path) => existsSync(path)),
+  };
+  const { files, secrets } = kernelMounts;
+  return [
+    ...files.flatMap((path) => ['--ro-bind', path, path]),
+    ...secrets.flatMap((path) => ['--ro-bind', blank.file, path]),
+  ];
+}
+
+/** Whether its owner may write a file, or any file in a folder. A folder that cannot be read counts as one of these. */
+function canBeWritten(path: string): boolean {
+  const found = lstatSync(path, { throwIfNoEntry: false });
+  if (!found || found.isSymbolicLink()) return false;
+  if (!found.isDirectory()) return (found.mode & 0o200) !== 0;
+  try {
+    return readdirSync(path).some((name) => canBeWritten(join(path, name)));
+  } catch {
+    return true;
+  }
 }
 
 const SHM_BYTES = 256 * 1024 * 1024;
@@ -126,6 +175,10 @@ function isSystem(path: string): boolean {
   return dirname(path) === '/';
 }
 
+function isLink(path: string): boolean {
+  return lstatSync(path).isSymbolicLink();
+}
+
 function shown(path: string): readonly string[] {
-  return lstatSync(path).isSymbolicLink() ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
+  return isLink(path) ? ['--symlink', readlinkSync(path), path] : ['--ro-bind', path, path];
 }

@@ -58,8 +58,14 @@ export interface Engine {
   readonly promises: readonly PromiseName[];
   /** The request that runs another one inside. */
   wrap(request: ExecRequest, box: Box): ExecRequest;
-  /** Starts what the programs of a room share, such as their loopback. Absent: they share files only. */
-  readonly keeper?: (box: Pick<Box, 'proxy'>) => ExecRequest;
+  /** Starts what the programs of a room share, such as their loopback, for the first of them. Absent: they share files only. */
+  readonly keeper?: (box: Box) => ExecRequest;
+}
+
+/** The process that keeps what the programs of a room share, and the box that it was started for. */
+export interface Keeper {
+  readonly pid: number;
+  readonly box: Box;
 }
 
 /** What a program in the sandbox sees. All paths are absolute. */
@@ -86,8 +92,8 @@ export interface Box {
   readonly blank: { readonly file: string; readonly folder: string };
   /** Mounted read-only at `to`. An engine that cannot do that names its place in the variable. */
   readonly files: readonly { readonly from: string; readonly to: string; readonly variable: string }[];
-  /** A process whose network the program joins. Absent: it has a network of its own. */
-  readonly joins?: number | undefined;
+  /** Whose network the program joins. Absent: it has a network of its own. */
+  readonly joins?: Keeper | undefined;
   /** The socket of the filtering proxy. Absent: no network at all. */
   readonly proxy?: string | undefined;
   readonly limits: BoxLimits;

@@ -6,11 +6,20 @@ import { join } from 'node:path';
  * root, who can make such a group. Others have the limit of the shell.
  */
 
+export interface Group {
+  readonly folder: string;
+  /**
+   * By which a program joins, before it has a second thread. The kernel moves one thread at once; to move a process, which is all
+   * that version 2 offers, it waits some milliseconds until no process of the machine is being forked.
+   */
+  readonly file: string;
+}
+
 /**
  * The groups of this process, in whose limits the new one stays: version 1 of control groups has a tree for the number of
  * processes, version 2 one for all.
  */
-function ownGroups(): readonly string[] {
+function ownGroups(): readonly Group[] {
   let groups: string;
   try {
     groups = readFileSync('/proc/self/cgroup', 'utf8');
@@ -20,16 +29,16 @@ function ownGroups(): readonly string[] {
   const pathOf = (pattern: RegExp): string | undefined => pattern.exec(groups)?.[1];
   const [counted, unified] = [pathOf(/^\d+:pids:(.*)$/m), pathOf(/^0::(.*)$/m)];
   return [
-    ...(counted === undefined ? [] : [join('/sys/fs/cgroup/pids', counted)]),
-    ...(unified === undefined ? [] : [join('/sys/fs/cgroup', unified)]),
+    ...(counted === undefined ? [] : [{ folder: join('/sys/fs/cgroup/pids', counted), file: 'tasks' }]),
+    ...(unified === undefined ? [] : [{ folder: join('/sys/fs/cgroup', unified), file: 'cgroup.procs' }]),
   ];
 }
 
-/** The folder of a new group; undefined if none can be made. Its name is that of nothing else. */
-export function openProcessGroup(name: string, limit: number): string | undefined {
+/** A new group; undefined if none can be made. Its name is that of nothing else. */
+export function openProcessGroup(name: string, limit: number): Group | undefined {
   if (process.getuid?.() !== 0) return undefined;
   for (const parent of ownGroups()) {
-    const folder = join(parent, name);
+    const folder = join(parent.folder, name);
     try {
       mkdirSync(folder);
     } catch {
@@ -37,7 +46,9 @@ export function openProcessGroup(name: string, limit: number): string | undefine
     }
     try {
       writeFileSync(join(folder, 'pids.max'), String(limit), { flag: 'r+' });
-      if (readFileSync(join(folder, 'pids.max'), 'utf8').trim() === String(limit)) return folder;
+      if (readFileSync(join(folder, 'pids.max'), 'utf8').trim() === String(limit)) {
+        return { folder, file: join(folder, parent.file) };
+      }
     } catch {
       // It does not count processes.
     }

@@ -5,7 +5,7 @@ import { rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { ExecOps, Execution, Room } from '../ops.ts';
-import type { Engine } from './engine.ts';
+import type { Box, Engine, Keeper } from './engine.ts';
 import { openProcessGroup } from './process-group.ts';
 import { systemCallFilter } from './seccomp.ts';
 
@@ -22,7 +22,7 @@ export interface Rooms {
   readonly mark: Readonly<Record<string, string>>;
   readonly blank: { readonly file: string; readonly folder: string };
   readonly filter: string | undefined;
-  /** A process that writes 0 to it is counted with all other programs. Undefined if there is no such group. */
+  /** A thread that writes 0 to it is counted with all other programs. Undefined if there is no such group. */
   readonly group: string | undefined;
   readonly gitConfig: string;
   /** Where the proxy may listen. */
@@ -40,7 +40,7 @@ export interface OpenRoom extends Room {
   /** The room is busy until the program has ended. */
   uses(execution: Execution): void;
   /** The process that holds the network. Undefined if the engine has none. */
-  network(proxy: string | undefined): Promise<number | undefined>;
+  keeper(box: Box): Promise<Keeper | undefined>;
 }
 
 const MARK = 'TREADLE_BOX';
@@ -56,7 +56,7 @@ export function openRooms(exec: ExecOps, engine: Engine, { gitConfig, processes 
   const base = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-box-')));
   const mark = randomBytes(16).toString('hex');
   const group = openProcessGroup(`treadle-${mark}`, processes);
-  removeAtEnd(base, mark, group);
+  removeAtEnd(base, mark, group?.folder);
   const blank = { file: join(base, 'file'), folder: join(base, 'folder') };
   writeFileSync(blank.file, '');
   chmodSync(blank.file, 0);
@@ -72,7 +72,7 @@ export function openRooms(exec: ExecOps, engine: Engine, { gitConfig, processes 
     mark: { [MARK]: mark },
     blank,
     filter,
-    group: group && join(group, 'cgroup.procs'),
+    group: group?.file,
     gitConfig: config,
     proxySocket: join(base, 'proxy'),
     open() {
@@ -103,7 +103,7 @@ function openRoom({
   mkdirSync(tmp, { recursive: true });
   mkdirSync(home);
   let running = 0;
-  let keeper: Promise<{ readonly execution: Execution; readonly pid: number }> | undefined;
+  let keeper: Promise<Keeper & { readonly execution: Execution }> | undefined;
   return {
     id,
     tmp,
@@ -116,14 +116,14 @@ function openRoom({
       running++;
       void exit.then(() => running--);
     },
-    async network(proxy) {
+    async keeper(box) {
       if (!engine.keeper) return undefined;
-      keeper ??= startKeeper(exec, engine.keeper({ proxy })).then((started) => {
+      keeper ??= startKeeper(exec, engine.keeper(box)).then((started) => {
         // Without it a program would join nothing, or the network of another process with its pid.
         void started.execution.exit.then(() => (keeper = undefined));
-        return started;
+        return { ...started, box };
       });
-      return (await keeper).pid;
+      return keeper;
     },
     async close() {
       onClosed();

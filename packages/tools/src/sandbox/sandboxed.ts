@@ -87,22 +87,23 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
     const program = findProgram(request.argv[0]);
     const workdir = request.workdir === undefined ? folder : (await ops.files.stat(request.workdir)).path;
     const { rooms, proxy, base } = await state();
-    const own = request.room === undefined ? rooms.open() : undefined;
-    const room = own ?? rooms.get(request.room!.id);
+    const ending = request.room === undefined ? rooms.open() : undefined;
+    const room = ending ?? rooms.get(request.room!.id);
     if (!room) throw new Error('The room of the run is closed.');
     try {
       const scan = await base.scan();
-      const joins = request.room || proxy !== undefined ? await room.network(proxy) : undefined;
-      const box = boxFor({ folder, workdir, home, room, rooms, scan, joins, proxy, base });
+      const alone = boxFor({ folder, workdir, home, room, rooms, scan, proxy, base });
+      const isShared = request.room !== undefined || proxy !== undefined;
+      const box = isShared ? { ...alone, joins: await room.keeper(alone) } : alone;
       const { room: _, ...bare } = request;
       const wrapped = engine.wrap({ ...bare, argv: [program, ...request.argv.slice(1)] }, box);
       const execution = await exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
       room.uses(execution);
-      if (own) void execution.exit.then(() => own.close()).catch(() => {});
+      if (ending) void execution.exit.then(() => ending.close()).catch(() => {});
       const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
       return checkedAfterwards(guarded, scan);
     } catch (error) {
-      await own?.close();
+      await ending?.close();
       throw error;
     }
   }
@@ -214,7 +215,6 @@ function boxFor({
   room,
   rooms,
   scan,
-  joins,
   proxy,
   base,
 }: {
@@ -224,7 +224,6 @@ function boxFor({
   readonly room: OpenRoom;
   readonly rooms: Rooms;
   readonly scan: Scan;
-  readonly joins: number | undefined;
   readonly proxy: string | undefined;
   readonly base: Base;
 }): Box {
@@ -243,7 +242,6 @@ function boxFor({
     room,
     blank: rooms.blank,
     files: [{ from: rooms.gitConfig, to: join(home, '.gitconfig'), variable: 'GIT_CONFIG_GLOBAL' }],
-    joins,
     proxy,
     limits: base.limits,
     filter: rooms.filter,

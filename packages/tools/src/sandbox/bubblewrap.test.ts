@@ -1,0 +1,50 @@
+import { expect, it } from 'vitest';
+import { bubblewrap } from './bubblewrap.ts';
+import type { Box } from './engine.ts';
+
+const engine = bubblewrap({
+  program: '/usr/bin/bwrap',
+  version: 'any',
+  disablesNamespaces: true,
+  nsenter: '/usr/bin/nsenter',
+});
+
+function boxWith(box: Partial<Box>): Box {
+  return {
+    folder: '/tmp',
+    workdir: '/tmp',
+    home: '/home/me',
+    readable: ['/usr', '/etc'],
+    writable: [],
+    pinned: [],
+    protected: [],
+    masked: [],
+    files: [],
+    room: { tmp: '/tmp', home: '/tmp', scratch: '/tmp' },
+    blank: { file: '/tmp/file', folder: '/tmp/folder' },
+    limits: { cpuSeconds: 1, memoryBytes: 1, fileBytes: 1, processes: 1, reserveBytes: 1, reserveFiles: 1 },
+    ...box,
+  };
+}
+
+it.runIf(process.platform === 'linux')('uses the mounts of the keeper only if they contain all that is shown', () => {
+  const first = boxWith({});
+  const joins = { pid: 7, box: first };
+  const join = (box: Partial<Box>): readonly string[] => engine.wrap({ argv: ['true'] }, boxWith(box)).argv;
+  const begin = ['/usr/bin/nsenter', '--target', '7', '--user', '--net'];
+  expect(join({ joins }).slice(0, 6)).toEqual([...begin, '--mount']);
+  expect(join({ joins, writable: ['/var/tmp'] }).slice(0, 6)).toEqual([...begin, '--preserve-credentials']);
+  expect(join({ joins: { pid: 7, box: boxWith({ writable: ['/var/tmp'] }) }, writable: ['/var/tmp'] })).toContain(
+    '--mount',
+  );
+  const kept = engine.keeper!(first).argv;
+  for (const path of ['/usr', '/etc', '/tmp']) expect(kept).toContain(path);
+  expect(kept).not.toContain('/var');
+  expect(kept).not.toContain('/sys');
+});
+
+it.runIf(process.platform === 'linux')('gives the keeper /tmp also if temporary files are elsewhere', () => {
+  const box = boxWith({ folder: '/dev/shm', room: { tmp: '/dev/shm', home: '/dev/shm', scratch: '/dev/shm' } });
+  const { argv } = engine.keeper!(box);
+  expect(argv.join(' ')).toContain('--bind /tmp /tmp');
+});
