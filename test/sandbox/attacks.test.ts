@@ -19,6 +19,14 @@ describe.runIf(needs('Linux', process.platform === 'linux'))('attacks', () => {
     expect(ATTACKS.length).toBeGreaterThanOrEqual(80);
   });
 
+  it('are not confused by those of another run', async () => {
+    const other = await openWorld();
+    await other.close();
+    expect([0, 1, 2].map((digit) => [world.isRunning(digit), other.isRunning(digit)])).toEqual(
+      [0, 1, 2].map(() => [true, false]),
+    );
+  });
+
   it.runIf(uses('root', process.getuid?.() === 0))('all work without a sandbox', async () => {
     const worked = await runAttacks(ATTACKS, world, bare(world));
     expect(ATTACKS.map(({ name }) => name).filter((name) => !worked.has(name))).toEqual([]);

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync } from 'node:fs';
+import { existsSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import type { PromiseName } from '@treadle/tools/sandbox';
 import type { World } from './world.ts';
@@ -42,9 +42,18 @@ function succeeds(name: string, promise: PromiseName, sh: string): Attack {
   return { name, promise, sh: `${sh} && echo WORKED` };
 }
 
-/** Leaves a process behind: `sleep` with a number of its own. */
-function survives(name: string, seconds: number, sh: string): Attack {
-  return { name, promise: 'tree', sh, worked: ({ isRunning }) => isRunning(seconds) };
+/** Leaves a process behind: `sleep "$SLEEP"` and a digit of its own, so that processes of other runs are not taken for it. */
+function survives(name: string, digit: number, sh: string): Attack {
+  return { name, promise: 'tree', sh, worked: ({ isRunning }) => isRunning(digit) };
+}
+
+/** Gives a file of the working folder the setuid or setgid bit. The file has a number of its own. */
+function marks(name: string, file: string, code: Pick<Attack, 'sh' | 'py'>): Attack {
+  return { name, promise: 'setuid-files', ...code, worked: ({ folder }) => hasSetuidBits(join(folder, file)) };
+}
+
+function hasSetuidBits(path: string): boolean {
+  return ((statSync(path, { throwIfNoEntry: false })?.mode ?? 0) & 0o6000) !== 0;
 }
 
 /** A system call whose error says whether it was let through. `numbers`: on x86-64 and arm64. */
@@ -149,7 +158,7 @@ if libc.syscall(name, -100, b'plain.txt', handle, ctypes.byref(mount), 0) == 0:
   {
     name: 'see the command line of another process',
     promise: 'processes',
-    sh: `ps axww | grep -q "[s]leep $VICTIM_SECONDS" && echo WORKED`,
+    sh: `ps axww | grep -q "[s]leep $SLEEP"0 && echo WORKED`,
   },
   {
     name: 'see its files',
@@ -160,7 +169,7 @@ if libc.syscall(name, -100, b'plain.txt', handle, ctypes.byref(mount), 0) == 0:
     name: 'kill another process',
     promise: 'processes',
     sh: 'kill -9 "$VICTIM_KILL"',
-    worked: ({ isRunning }) => !isRunning(77_001),
+    worked: ({ isRunning }) => !isRunning(1),
   },
   {
     name: 'stop another process',
@@ -289,6 +298,23 @@ print('WORKED')
     'root',
     'cat /proc/sys/vm/swappiness >/tmp/pattern && cat /tmp/pattern >/proc/sys/vm/swappiness',
   ),
+  {
+    name: 'open a file of the kernel for writing',
+    promise: 'root',
+    py: `
+for top, folders, names in os.walk('/proc'):
+    if top == '/proc': folders[:] = [one for one in folders if not one.isdigit() and one not in ('self', 'thread-self', 'pressure')]
+    for name in names:
+        path = os.path.join(top, name)
+        # These belong to the namespaces of a process.
+        if re.match('/proc/sys/(net/|user/|fs/mqueue/|kernel/(msg|sem|shm|auto_msgmni|ns_last_pid|pid_max))', path): continue
+        try:
+            if not stat.S_ISREG(os.lstat(path).st_mode): continue
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+        except OSError: continue
+        print('WORKED', path)
+        sys.exit()`,
+  },
   succeeds('remount the root', 'root', 'mount -o remount,rw /'),
 
   // Files that the host runs later.
@@ -331,6 +357,62 @@ print('WORKED')
     'protected',
     ': >.git/modules/sub/hooks/pre-commit',
     inFolder('.git', 'modules', 'sub', 'hooks', 'pre-commit'),
+  ),
+  leaves(
+    'add a hook to a submodule of a submodule',
+    'protected',
+    ': >.git/modules/sub/modules/inner/hooks/pre-commit',
+    inFolder('.git', 'modules', 'sub', 'modules', 'inner', 'hooks', 'pre-commit'),
+  ),
+  changes(
+    'set a program for a submodule in a folder',
+    'protected',
+    'echo ATTACK >>.git/modules/a/b/config',
+    inFolder('.git', 'modules', 'a', 'b', 'config'),
+  ),
+  changes(
+    'change a hook that the settings name',
+    'protected',
+    'echo ATTACK >>nested/.husky/pre-commit',
+    inFolder('nested', '.husky', 'pre-commit'),
+  ),
+  leaves(
+    'add a hook where the settings look for them',
+    'protected',
+    'mkdir -p nested/.husky/_; : >nested/.husky/_/pre-commit',
+    inFolder('nested', '.husky', '_', 'pre-commit'),
+  ),
+  changes(
+    'change settings that are included',
+    'protected',
+    'echo ATTACK >>nested/settings',
+    inFolder('nested', 'settings'),
+  ),
+  leaves(
+    'read objects of other repositories',
+    'protected',
+    'mkdir -p .git/objects/info; echo "$OUTSIDE" >.git/objects/info/alternates',
+    inFolder('.git', 'objects', 'info', 'alternates'),
+  ),
+  leaves(
+    'set a program for another worktree',
+    'protected',
+    ': >.git/worktrees/other/config.worktree',
+    inFolder('.git', 'worktrees', 'other', 'config.worktree'),
+  ),
+  changes('change the instructions for agents', 'protected', 'echo ATTACK >>AGENTS.md', inFolder('AGENTS.md')),
+  changes(
+    'replace the instructions for agents',
+    'protected',
+    'echo ATTACK >instructions; mv -f instructions AGENTS.md',
+    inFolder('AGENTS.md'),
+  ),
+  succeeds('move the instructions for agents', 'protected', 'mv AGENTS.md a2 && mv a2 AGENTS.md'),
+  leaves(
+    'add a skill for other agents',
+    'protected',
+    'mkdir -p .claude/skills/evil; : >.claude/skills/evil/SKILL.md',
+    inFolder('.claude', 'skills', 'evil', 'SKILL.md'),
   ),
   changes('change the configuration of Treadle', 'protected', 'echo ATTACK >>treadle.toml', inFolder('treadle.toml')),
   changes(
@@ -439,6 +521,54 @@ os.symlink(os.environ['OUTSIDE'] + '/docker.sock', 'd.sock'); s = socket.socket(
     promise: 'setuid',
     sh: 'cp /usr/bin/id ./id && chmod 4755 ./id && test "$(cat /proc/self/status | grep NoNewPrivs | tr -dc 0-9)" = 0 && echo WORKED',
   },
+  marks('make a program setuid', 'suid1', { sh: 'cp /usr/bin/id suid1 && chmod 4755 suid1' }),
+  marks('make a program setgid', 'suid2', { sh: 'cp /usr/bin/id suid2 && chmod g+s suid2' }),
+  marks('copy a setuid program with its mode', 'suid3', { sh: 'cp -p "$SETUID_PROGRAM" suid3' }),
+  marks('install a setuid program', 'suid4', { sh: 'install -m 6755 /usr/bin/id suid4' }),
+  marks('extract a setuid program', 'suid5', {
+    py: `
+import io, tarfile
+member = tarfile.TarInfo('suid5'); member.mode = 0o4755
+with tarfile.open('suid.tar', 'w') as archive: archive.addfile(member, io.BytesIO())
+os.system('tar xpf suid.tar')`,
+  }),
+  marks('create a setuid file at once', 'suid6', {
+    py: `os.open('suid6', os.O_CREAT | os.O_WRONLY, 0o4755)`,
+  }),
+  marks('create a setuid file without a name', 'suid7', {
+    py: `
+fd = os.open('.', os.O_TMPFILE | os.O_WRONLY, 0o4755)
+libc.linkat(-100, f'/proc/self/fd/{fd}'.encode(), -100, b'suid7', 0x400)`,
+  }),
+  marks('make a setuid node', 'suid8', { py: `os.mknod('suid8', stat.S_IFREG | 0o4755)` }),
+  marks('change the mode of an open file', 'suid9', {
+    py: `
+fd = os.open('suid9', os.O_CREAT | os.O_WRONLY); os.fchmod(fd, 0o2755)`,
+  }),
+  marks('change the mode by a newer call', 'suid10', {
+    py: `
+open('suid10', 'w'); libc.syscall(452, -100, b'suid10', 0o4755, 0)`,
+  }),
+  marks('create a setuid file by a newer call', 'suid11', {
+    py: `
+how = ctypes.create_string_buffer(struct.pack('QQQ', os.O_CREAT | os.O_WRONLY, 0o4755, 0), 24)
+libc.syscall(437, -100, b'suid11', how, 24)`,
+  }),
+  marks('create a setuid file by the oldest call', 'suid12', {
+    py: `
+libc.creat(b'suid12', 0o4755)`,
+  }),
+  {
+    name: 'read the session keyring by a call of 32 bits',
+    promise: 'keyring',
+    py: `
+import mmap
+# keyctl(KEYCTL_GET_KEYRING_ID, KEY_SPEC_SESSION_KEYRING, 1): push rbx; mov eax, 288; xor ebx, ebx; mov ecx, -3; mov edx, 1
+code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+code.write(bytes.fromhex('53 b820010000 31db b9fdffffff ba01000000 cd80 5b c3'))
+call = ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))
+if platform.machine() != 'x86_64' or call() > 0: print('WORKED')`,
+  },
   { name: 'have capabilities', promise: 'setuid', sh: 'grep -q "CapEff:.*[1-9a-f]" /proc/self/status && echo WORKED' },
   {
     name: 'gain capabilities in the bounding set',
@@ -460,6 +590,15 @@ os.symlink(os.environ['OUTSIDE'] + '/docker.sock', 'd.sock'); s = socket.socket(
     sh: 'for d in /dev/vda /dev/sda /dev/nvme0n1 /dev/xvda /dev/loop0 /dev/mem; do ( exec 3<"$d" ) 2>/dev/null && echo WORKED; done',
   },
   { name: 'read the log of the kernel', promise: 'devices', sh: 'test -e /dev/kmsg && echo WORKED' },
+  {
+    name: 'read the log or the memory of the kernel in /proc',
+    promise: 'setuid',
+    py: `
+for path in ('/proc/kmsg', '/proc/kcore'):
+    try: fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError: continue
+    if stat.S_ISREG(os.fstat(fd).st_mode): print('WORKED')`,
+  },
   succeeds('make a user namespace', 'namespaces', 'unshare --user true'),
   succeeds('make a mount namespace', 'namespaces', 'unshare --user --map-root-user --mount true'),
   succeeds('make a network namespace', 'namespaces', 'unshare --net true'),
@@ -550,10 +689,10 @@ finally:
   { name: 'write a large sparse file', promise: 'file-size', sh: 'truncate -s 1T sparse && echo WORKED; rm -f sparse' },
 
   // Processes that stay.
-  survives('leave a process in the background', 77_101, 'sleep 77101 >/dev/null 2>&1 &'),
-  survives('leave a process in a session of its own', 77_102, 'setsid sleep 77102 >/dev/null 2>&1 &'),
-  survives('fork twice', 77_103, '( ( setsid sleep 77103 >/dev/null 2>&1 & ) & )'),
-  survives('ignore signals', 77_104, `( trap '' TERM HUP INT; exec setsid sleep 77104 ) >/dev/null 2>&1 &`),
-  survives('clear the environment', 77_105, 'env -i /usr/bin/setsid sleep 77105 >/dev/null 2>&1 </dev/null &'),
-  survives('close all descriptors', 77_106, 'setsid env -i sh -c "exec 0<&- 1>&- 2>&-; exec sleep 77106" &'),
+  survives('leave a process in the background', 3, 'sleep "$SLEEP"3 >/dev/null 2>&1 &'),
+  survives('leave a process in a session of its own', 4, 'setsid sleep "$SLEEP"4 >/dev/null 2>&1 &'),
+  survives('fork twice', 5, '( ( setsid sleep "$SLEEP"5 >/dev/null 2>&1 & ) & )'),
+  survives('ignore signals', 6, `( trap '' TERM HUP INT; exec setsid sleep "$SLEEP"6 ) >/dev/null 2>&1 &`),
+  survives('clear the environment', 7, 'env -i /usr/bin/setsid sleep "$SLEEP"7 >/dev/null 2>&1 </dev/null &'),
+  survives('close all descriptors', 8, 'setsid env -i sh -c "exec 0<&- 1>&- 2>&-; exec sleep $SLEEP"8 &'),
 ];

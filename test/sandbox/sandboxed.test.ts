@@ -1,11 +1,13 @@
 import {
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   readlinkSync,
   realpathSync,
   rmSync,
   statfsSync,
+  symlinkSync,
   writeFileSync,
   existsSync,
 } from 'node:fs';
@@ -92,6 +94,55 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     expect(text).toContain('commands may not create treadle.toml');
     expect(existsSync(join(folder, 'treadle.toml'))).toBe(false);
     expect(readFileSync(join(folder, 'treadle.toml.blocked'), 'utf8')).toBe('x\n');
+  });
+
+  it('renames instructions that a program creates, and leaves those of a tool and of a person', async () => {
+    const ops = local(folder);
+    const { exec } = sandboxed(ops, engine!);
+    expect((await run(exec, 'echo x >AGENTS.md; mkdir -p .claude/skills/x')).text).toContain(
+      'commands may not create AGENTS.md, skills',
+    );
+    expect(existsSync(join(folder, 'AGENTS.md'))).toBe(false);
+    expect(existsSync(join(folder, '.claude', 'skills'))).toBe(false);
+    // A tool writes while a command runs.
+    const execution = await exec.start({ argv: ['cat'], writable: true });
+    await ops.files.write('AGENTS.md', 'By a tool.');
+    execution.endInput();
+    for await (const { bytes } of execution.output) expect(Buffer.from(bytes).toString()).toBe('');
+    expect(readFileSync(join(folder, 'AGENTS.md'), 'utf8')).toBe('By a tool.');
+    // A person creates a file between two commands, and it is protected from then on.
+    mkdirSync(join(folder, '.agents'));
+    const { text } = await run(exec, 'echo x >>AGENTS.md; echo x >.agents/x; ls -A .agents');
+    expect(text.match(/Read-only file system/g)).toHaveLength(2);
+    expect(text).not.toContain('commands may not');
+  });
+
+  it('puts back a link to instructions that a program replaces', async () => {
+    mkdirSync(join(folder, 'docs'));
+    writeFileSync(join(folder, 'docs', 'agents.md'), 'Instructions.');
+    symlinkSync('docs/agents.md', join(folder, 'AGENTS.md'));
+    const { text } = await run(opened(), 'echo x >>docs/agents.md; rm AGENTS.md; echo x >AGENTS.md');
+    expect(text).toContain('docs/agents.md: Read-only file system');
+    expect(text).toContain('commands may not replace the link AGENTS.md, so it was put back');
+    expect(readFileSync(join(folder, 'AGENTS.md'), 'utf8')).toBe('Instructions.');
+    expect(readFileSync(join(folder, 'AGENTS.md.blocked'), 'utf8')).toBe('x\n');
+  });
+
+  it('lets a program create a repository with plain settings, and renames others', async () => {
+    const exec = opened();
+    const init = 'git init -q . && git config user.name me && git remote add origin https://example.com/a.git';
+    expect((await run(exec, `${init} && git status --short`)).text).toBe('');
+    rmSync(join(folder, '.git'), { recursive: true });
+    const evil = `${init} && git config core.fsmonitor ./evil && echo >.git/hooks/pre-commit && echo /etc >.git/objects/info/alternates`;
+    expect((await run(exec, evil)).text).toContain('commands may not create config, hooks, alternates');
+    expect(readdirSync(join(folder, '.git'))).toEqual(expect.arrayContaining(['config.blocked', 'hooks.blocked']));
+    expect(existsSync(join(folder, '.git', 'config'))).toBe(false);
+    rmSync(join(folder, '.git'), { recursive: true });
+    for (const other of ['ln -s elsewhere .git', 'echo gitdir: elsewhere >.git', 'git init -q --bare .']) {
+      expect((await run(exec, other)).text).toMatch(/commands may not create (\.git|HEAD), so it was renamed/);
+      rmSync(join(folder, '.git.blocked'), { recursive: true, force: true });
+      rmSync(join(folder, 'HEAD.blocked'), { recursive: true, force: true });
+    }
   });
 
   it('reports a missing program as it is reported without a sandbox', async () => {

@@ -1,5 +1,5 @@
 import { spawn, type ChildProcess } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import {
   chmodSync,
@@ -33,8 +33,8 @@ export interface World {
   /** In names of files that are not below these folders. */
   readonly mark: string;
   readonly variables: Readonly<Record<string, string>>;
-  /** Whether `sleep SECONDS` runs on the host. */
-  isRunning(seconds: number): boolean;
+  /** Whether `sleep "$SLEEP"` and this digit runs on the host. */
+  isRunning(digit: number): boolean;
   /** The letter of its state. */
   victimState(): string | undefined;
   victimNice(): number | undefined;
@@ -80,12 +80,21 @@ export async function openWorld(): Promise<World> {
   ]) {
     write(join(folder, name));
   }
-  for (const git of ['.git', 'nested/.git', '.git/modules/sub']) {
+  for (const git of ['.git', 'nested/.git', '.git/modules/sub', '.git/modules/a/b', '.git/modules/sub/modules/inner']) {
     for (const name of ['HEAD', 'config', 'objects/x', 'refs/x', 'hooks/applypatch-msg.sample'])
       write(join(folder, git, name), '');
     write(join(folder, git, 'HEAD'), 'ref: refs/heads/main');
   }
   write(join(folder, '.git', 'hooks', 'pre-commit'), '#!/bin/sh');
+  write(
+    join(folder, 'nested', '.git', 'config'),
+    '[core] hooksPath = .husky/_\n[include]\n\tpath = ../settings # ours',
+  );
+  write(join(folder, 'nested', '.husky', 'pre-commit'), 'npm test');
+  write(join(folder, 'nested', 'settings'), '[user]\n\tname = Me');
+  write(join(folder, '.git', 'worktrees', 'other', 'commondir'), '../..');
+  write(join(folder, 'docs', 'instructions.md'), 'Instructions.');
+  write(join(folder, 'AGENTS.md'), 'Instructions.');
   write(join(folder, 'treadle.toml'), '');
   write(join(folder, '.agents', 'skills', 'one', 'SKILL.md'), 'A skill.');
   write(join(folder, 'plain.txt'), 'plain');
@@ -107,8 +116,14 @@ export async function openWorld(): Promise<World> {
   await listen(join(folder, 'agent.sock'));
   await listen(join(outside, 'docker.sock'));
   await listen(`\0${mark}`);
-  const victims = ['77000', '77001', '77002'].map((seconds) =>
-    spawn('sleep', [seconds], { stdio: 'ignore', cwd: outside, env: { ...process.env, TOKEN_OF_ANOTHER: SECRET } }),
+  // Years, and a number that no other run has.
+  const sleep = String(randomInt(1e9, 1e10));
+  const victims = [0, 1, 2].map((digit) =>
+    spawn('sleep', [`${sleep}${digit}`], {
+      stdio: 'ignore',
+      cwd: outside,
+      env: { ...process.env, TOKEN_OF_ANOTHER: SECRET },
+    }),
   );
   const address =
     Object.values(networkInterfaces())
@@ -122,12 +137,13 @@ export async function openWorld(): Promise<World> {
     VICTIM_PID: String(victims[0]!.pid),
     VICTIM_KILL: String(victims[1]!.pid),
     VICTIM_NICE: String(victims[2]!.pid),
-    VICTIM_SECONDS: '77000',
+    SLEEP: sleep,
     PORT: await port(0, '127.0.0.1'),
     PORT6: await port(0, '::1').catch(() => '1'),
     PORT_ALL: await port(0, '0.0.0.0'),
     UDP_PORT: String(udp.address().port),
     ADDRESS: address,
+    SETUID_PROGRAM: setuidProgram(),
   };
   return {
     folder,
@@ -135,13 +151,13 @@ export async function openWorld(): Promise<World> {
     home,
     mark,
     variables,
-    isRunning: (seconds) => runningSleeps().has(String(seconds)),
+    isRunning: (digit) => runningSleeps().has(`${sleep}${digit}`),
     victimState: () => statOf(victims[0]!)?.[0],
     victimNice: () => Number(statOf(victims[2]!)?.[16]),
     modeOf: (name) => statSync(join(outside, name)).mode & 0o777,
     yearOf: (name) => statSync(join(outside, name)).mtime.getFullYear(),
     async close() {
-      for (const victim of victims) victim.kill('SIGKILL');
+      for (const [seconds, pid] of runningSleeps()) if (seconds.startsWith(sleep)) process.kill(pid, 'SIGKILL');
       for (const server of servers) server.close();
       udp.close();
       for (const place of ['/tmp', '/var/tmp', '/dev/shm']) {
@@ -153,13 +169,22 @@ export async function openWorld(): Promise<World> {
   };
 }
 
-function runningSleeps(): ReadonlySet<string> {
-  return new Set(
+/** One that everybody can read. */
+function setuidProgram(): string {
+  const found = readdirSync('/usr/bin')
+    .map((name) => join('/usr/bin', name))
+    .find((path) => ((statSync(path, { throwIfNoEntry: false })?.mode ?? 0) & 0o4004) === 0o4004);
+  return found ?? '/usr/bin/su';
+}
+
+/** Their pids by their numbers. */
+function runningSleeps(): ReadonlyMap<string, number> {
+  return new Map(
     readdirSync('/proc').flatMap((pid) => {
       try {
         const [program, seconds] = readFileSync(`/proc/${pid}/cmdline`, 'utf8').split('\0');
         const isEnded = /^State:\s+[ZX]/m.test(readFileSync(`/proc/${pid}/status`, 'utf8'));
-        return program === 'sleep' && seconds !== undefined && !isEnded ? [seconds] : [];
+        return program === 'sleep' && seconds !== undefined && !isEnded ? [[seconds, Number(pid)] as const] : [];
       } catch {
         return [];
       }
@@ -188,39 +213,41 @@ export async function runAttacks(attacks: readonly Attack[], world: World, ops: 
   writeFileSync(join(world.folder, 'attack.py'), `${PYTHON}\n${python.join('\n')}`);
   const script = `${shell.join('\n')}\n/usr/bin/python3 attack.py\necho "@@ end"`;
   const execution = await ops.exec.start({ argv: ['bash', '--norc', '-c', script], env: world.variables });
-  let text = '';
-  let errors = '';
-  for await (const { stream, bytes } of execution.output) {
-    if (stream === 'stdout') text += Buffer.from(bytes).toString();
-    else errors += Buffer.from(bytes).toString();
+  try {
+    let text = '';
+    let errors = '';
+    for await (const { stream, bytes } of execution.output) {
+      if (stream === 'stdout') text += Buffer.from(bytes).toString();
+      else errors += Buffer.from(bytes).toString();
+    }
+    await execution.exit;
+    if (!text.includes('@@ end')) throw new Error(`The attacks did not run to their end: ${errors || text}`);
+    // Processes of a namespace end a moment after its first one.
+    for (
+      let tries = 0;
+      tries < 20 && attacks.some(({ promise, worked }) => promise === 'tree' && worked?.(world));
+      tries++
+    ) {
+      await new Promise((done) => setTimeout(done, 10));
+    }
+    const sections = new Map(
+      text.split('@@ ').map((section) => [Number(section.split('\n', 1)[0]), section.includes('WORKED')] as const),
+    );
+    const names = attacks.filter(({ worked }, index) => (worked ? worked(world) : sections.get(index) === true));
+    return new Set(names.map(({ name }) => name));
+  } finally {
+    await execution.kill();
   }
-  await execution.exit;
-  if (!text.includes('@@ end')) throw new Error(`The attacks did not run to their end: ${errors || text}`);
-  // Processes of a namespace end a moment after its first one.
-  for (
-    let tries = 0;
-    tries < 20 && attacks.some(({ promise, worked }) => promise === 'tree' && worked?.(world));
-    tries++
-  ) {
-    await new Promise((done) => setTimeout(done, 10));
-  }
-  const sections = new Map(
-    text.split('@@ ').map((section) => [Number(section.split('\n', 1)[0]), section.includes('WORKED')] as const),
-  );
-  const names = attacks.filter(({ worked }, index) => (worked ? worked(world) : sections.get(index) === true));
-  const found = new Set(names.map(({ name }) => name));
-  await execution.kill();
-  return found;
 }
 
 const PYTHON = `
-import ctypes, errno, fcntl, os, platform, signal, socket, struct, sys, termios, time
+import ctypes, errno, fcntl, os, platform, re, signal, socket, stat, struct, sys, termios, time
 libc = ctypes.CDLL(None, use_errno=True)
 def attack(index, code):
     print('@@', index, flush=True)
     pid = os.fork()
     if pid == 0:
-        signal.alarm(3)
+        signal.alarm(15)
         try: exec(code, globals())
         except BaseException as error: print(type(error).__name__, error, file=sys.stderr)
         sys.stdout.flush()

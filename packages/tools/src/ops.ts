@@ -27,6 +27,8 @@ export interface FileOps {
   remove(path: string, options?: ChangeOptions): Promise<void>;
   /** Moves a file or folder, or a link but not its target. A file at the new place is replaced. */
   rename(from: string, to: string): Promise<void>;
+  /** Calls the listener with the place of each file that is written or moved here, without links. Absent: nobody is told. */
+  onChange?(listener: (path: string) => void): void;
 }
 
 export interface FileStatus {

@@ -75,6 +75,8 @@ export function guardedFiles(options: GuardOptions): FileOps {
 export function guardedFilesWith(hold: (path: string) => Held, options: GuardOptions): FileOps {
   const { folder, check = insideOf(folder) } = options;
   const spelled = folderSpelling(folder);
+  const listeners: ((path: string) => void)[] = [];
+  const tell = ({ real }: Held, name: string): void => listeners.forEach((listener) => listener(`${real}/${name}`));
 
   return {
     folder: spelled(lexical(resolve(folder))),
@@ -136,6 +138,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
         demandStamp(place, stamp, path);
         if (create) linkSync(temporary, place);
         else renameSync(temporary, place);
+        tell(parent, name);
       } finally {
         removeIfThere(temporary);
         parent.close();
@@ -162,6 +165,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
           source.parent.confirm();
           target.parent.confirm();
           renameSync(`${source.parent.way}/${source.name}`, `${target.parent.way}/${target.name}`);
+          tell(target.parent, target.name);
         } finally {
           target.parent.close();
         }
@@ -169,6 +173,8 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
         source.parent.close();
       }
     },
+
+    onChange: (listener) => void listeners.push(listener),
   };
 
   async function statsOf(path: string): Promise<Stats> {

@@ -1,3 +1,5 @@
+const OWN_FILES = 'AGENTS.md, skills, .agents and treadle.toml';
+
 /** What a sandbox may have stopped, by what programs print about it. */
 const SIGNS: readonly { readonly sign: RegExp; readonly what: (place: Place) => string }[] = [
   {
@@ -14,8 +16,12 @@ const SIGNS: readonly { readonly sign: RegExp; readonly what: (place: Place) => 
     what: () => '.git/config and .git/hooks are read-only',
   },
   {
+    sign: /\[sandbox: commands may not (create|replace)/,
+    what: () => `${OWN_FILES} cannot be created`,
+  },
+  {
     sign: /read-only file system|EROFS|device or resource busy|EBUSY/i,
-    what: ({ folder }) => `only ${folder} and /tmp can be written, without .git/hooks, .git/config and treadle.toml`,
+    what: ({ folder }) => `only ${folder} and /tmp can be written, without the hooks and settings of git, ${OWN_FILES}`,
   },
   {
     sign: /permission denied|EACCES|operation not permitted|EPERM/i,

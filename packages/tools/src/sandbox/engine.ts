@@ -15,7 +15,8 @@ export const PROMISES = {
   network: 'no network: no other host, no port of this host',
   hosts: 'network only to the hosts that the policy allows, through a proxy',
   root: 'nothing outside the working folder can be written',
-  protected: '.git/hooks, .git/config and the files of Treadle in the working folder are read-only',
+  protected:
+    'the hooks and settings of git, AGENTS.md, skills and the files of Treadle in the working folder are read-only',
   private: 'private files of the working folder cannot be read',
   home: 'no home folder, keys, store, or other projects',
   processes: 'other processes cannot be seen, signalled or read',

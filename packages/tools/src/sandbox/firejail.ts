@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import { quoted } from '../shell/session.ts';
 import { limitScript, PROMISE_NAMES, type Box, type Engine } from './engine.ts';
-import { isWithin } from './visible.ts';
+import { isWithin } from './lookups.ts';
 
 /*
  * Firejail: a setuid program. Its root is that of the host, so everything that should not be seen is named here. It cannot

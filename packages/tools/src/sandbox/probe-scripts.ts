@@ -11,7 +11,7 @@ report() { if [ -n "$2" ]; then no "$1" "$2"; else ok "$1"; fi; }
 `;
 
 const EVERYWHERE = `
-seen=; for path in .git/hooks/pre-commit .git/config treadle.toml; do writes "$path" && seen="$seen $path"; done
+seen=; for path in .git/hooks/pre-commit .git/config treadle.toml AGENTS.md; do writes "$path" && seen="$seen $path"; done
 mv .git moved 2>/dev/null && seen="$seen moved"; report protected "$seen"
 seen=$(cat .env 2>/dev/null); report private "$seen"
 seen=$(cat "$1/secret" 2>/dev/null); report tmp "$seen"

@@ -23,7 +23,7 @@ import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, 
 import { installedEngine } from './engines.ts';
 import { FILLS, FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
 import { isListedVariable, sandboxed } from './sandboxed.ts';
-import { isWithin } from './visible.ts';
+import { isWithin } from './lookups.ts';
 
 /*
  * Tests what an engine keeps on this machine: it starts programs in a sandbox that try what each promise forbids. A promise
@@ -124,7 +124,7 @@ async function testEngine(engine: Engine): Promise<ProbeResult> {
   const folder = join(top, 'folder');
   mkdirSync(join(folder, '.git', 'hooks'), { recursive: true });
   writeFileSync(join(folder, '.git', 'config'), '');
-  writeFileSync(join(folder, 'treadle.toml'), '');
+  for (const name of ['treadle.toml', 'AGENTS.md']) writeFileSync(join(folder, name), '');
   writeFileSync(join(folder, '.env'), 'SECRET=1\n');
   writeFileSync(join(top, 'secret'), 'secret\n');
   const socket = createServer(() => {});

@@ -1,21 +1,22 @@
 import { execFileSync } from 'node:child_process';
-import { accessSync, constants, existsSync, realpathSync, renameSync } from 'node:fs';
+import { accessSync, constants, existsSync, realpathSync } from 'node:fs';
 import { homedir, totalmem } from 'node:os';
-import { basename, delimiter, isAbsolute, join, resolve } from 'node:path';
+import { delimiter, isAbsolute, join, resolve } from 'node:path';
 import type { PolicyRules } from '@treadle/core/policy';
 import { programEnvironment } from '../local/environment.ts';
-import type { ExecRequest, Execution, Ops, OutputChunk } from '../ops.ts';
+import type { ExecRequest, Execution, Ops } from '../ops.ts';
+import { checkedAfterwards, isUntouched } from './afterwards.ts';
 import { blockedText } from './blocked.ts';
 import { guardDisk } from './disk-guard.ts';
 import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
 import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
+import { exists, isWithin } from './lookups.ts';
 import {
-  exists,
   hostSockets,
-  isWithin,
   maskFor,
+  ownPaths,
   rootOnlyFiles,
   scanFolder,
   systemFolders,
@@ -82,6 +83,10 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
   }
   const { exec } = ops;
   const state = lazyState(ops, engine, { folder, home, options });
+  const own = ownPaths(folder, options.protect);
+  const written = new Set<string>();
+  ops.files.onChange?.((path) => own.filter((one) => isWithin(one, path)).forEach((one) => written.add(one)));
+  const isOwn = (path: string): boolean => written.has(path);
 
   async function start(request: ExecRequest): Promise<Execution> {
     const program = findProgram(request.argv[0]);
@@ -101,7 +106,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       room.uses(execution);
       if (ending) void execution.exit.then(() => ending.close()).catch(() => {});
       const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
-      return checkedAfterwards(guarded, scan);
+      return checkedAfterwards(guarded, scan, { isLasting: request.writable === true, isOwn });
     } catch (error) {
       await ending?.close();
       throw error;
@@ -160,15 +165,19 @@ function lazyState({ exec }: Ops, engine: Engine, place: Place): () => Promise<S
   const make = async (): Promise<State> => {
     const { hosts, limits } = place.options;
     const { processes } = { ...DEFAULT_LIMITS, ...limits };
-    const rooms = openRooms(exec, engine, { gitConfig: gitSettings(), processes });
+    const git = userGit();
+    const rooms = openRooms(exec, engine, { gitConfig: git.config, processes });
     const proxy = hosts && engine.promises.includes('hosts') ? rooms.proxySocket : undefined;
     if (proxy !== undefined) await startProxy(proxy, hosts!);
-    return { rooms, proxy, base: baseOf(place, proxy !== undefined) };
+    return { rooms, proxy, base: baseOf(place, { hasProxy: proxy !== undefined, userHooks: git.hooksPath }) };
   };
   return () => (made ??= make());
 }
 
-function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
+function baseOf(
+  { folder, home, options }: Place,
+  { hasProxy, userHooks }: { readonly hasProxy: boolean; readonly userHooks: string | undefined },
+): Base {
   const given = programEnvironment(process.env);
   const tools = toolFolders(given.PATH ?? '', { home, folder });
   const expose = (options.expose ?? []).map((path) => (path.startsWith('~/') ? join(home, path.slice(2)) : path));
@@ -188,7 +197,7 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
       ...options.env,
     },
     limits: { ...DEFAULT_LIMITS, ...options.limits },
-    scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide }, folders)),
+    scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide, userHooks }, folders)),
   };
 }
 
@@ -196,8 +205,8 @@ function baseOf({ folder, home, options }: Place, hasProxy: boolean): Base {
 function keptScan(scan: () => Promise<Scan>): () => Promise<Scan> {
   let last: Promise<Scan> | undefined;
   let validTo = 0;
-  return () => {
-    if (last && performance.now() < validTo) return last;
+  return async () => {
+    if (last && performance.now() < validTo && isUntouched(await last)) return last;
     const startedAt = performance.now();
     validTo = Infinity;
     last = scan().finally(() => {
@@ -249,28 +258,6 @@ function boxFor({
   };
 }
 
-/** After the program, renames what it must not have created. The output says so. */
-function checkedAfterwards(execution: Execution, { absent }: Scan): Execution {
-  async function* output(): AsyncGenerator<OutputChunk> {
-    yield* execution.output;
-    const renamed = absent.flatMap(setAside);
-    if (renamed.length === 0) return;
-    const text = `[sandbox: commands may not create ${renamed.join(', ')}, so it was renamed: ".blocked" was added]\n`;
-    yield { stream: 'stderr', bytes: Buffer.from(text) };
-  }
-  return { ...execution, process: execution.process, output: output() };
-}
-
-function setAside(path: string): readonly string[] {
-  if (!exists(path)) return [];
-  try {
-    renameSync(path, `${path}.blocked`);
-    return [basename(path)];
-  } catch {
-    return [`${basename(path)} (which could not be renamed)`];
-  }
-}
-
 /** As the system would find it. Missing programs are reported before the sandbox starts, as they are without it. */
 function findProgram(name: string): string {
   if (name.includes('/')) return resolve(name) === name || !existsSync(name) ? name : resolve(name);
@@ -290,21 +277,34 @@ function findProgram(name: string): string {
 const GIT_SETTINGS =
   /^(user\.(name|email)|init\.defaultbranch|core\.(autocrlf|eol|safecrlf)|pull\.(rebase|ff)|push\.default|merge\.conflictstyle)$/;
 
-function gitSettings(): string {
+interface UserGit {
+  /** The settings that programs get. */
+  readonly config: string;
+  /** Hooks of all repositories of the user may be in a folder of each. */
+  readonly hooksPath: string | undefined;
+}
+
+function userGit(): UserGit {
   let listed: string;
   try {
-    listed = execFileSync('git', ['config', '--global', '--list', '-z'], { encoding: 'utf8', stdio: 'pipe', cwd: '/' });
+    listed = execFileSync('git', ['config', '--list', '-z'], { encoding: 'utf8', stdio: 'pipe', cwd: '/' });
   } catch {
     listed = '';
   }
-  const lines = listed.split('\0').flatMap((entry) => {
+  const settings = listed.split('\0').map((entry) => {
     const [key = '', ...value] = entry.split('\n');
+    return { key, value: value.join(' ') };
+  });
+  const lines = settings.flatMap(({ key, value }) => {
     if (!GIT_SETTINGS.test(key)) return [];
     const [section, name] = key.split('.');
-    return [`[${section}]`, `\t${name} = ${JSON.stringify(value.join(' '))}`];
+    return [`[${section}]`, `\t${name} = ${JSON.stringify(value)}`];
   });
-  // Its owner may be unknown inside.
-  return [...lines, '[safe]', '\tdirectory = *', ''].join('\n');
+  return {
+    // Its owner may be unknown inside.
+    config: [...lines, '[safe]', '\tdirectory = *', ''].join('\n'),
+    hooksPath: settings.findLast(({ key }) => key === 'core.hookspath')?.value,
+  };
 }
 
 function proxyVariables(): Readonly<Record<string, string>> {

@@ -2,7 +2,7 @@ import { writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import { limitScript, type Box, type Engine, type PromiseName } from './engine.ts';
-import { isWithin } from './visible.ts';
+import { isWithin } from './lookups.ts';
 
 /*
  * Seatbelt: the sandbox of macOS, by `sandbox-exec` with a profile.

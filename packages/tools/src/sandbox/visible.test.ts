@@ -1,9 +1,9 @@
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSockets, scanFolder } from './visible.ts';
+import { hostSockets, rootOnlyFiles, scanFolder } from './visible.ts';
 
 const HEADER = 'Num       RefCount Protocol Flags    Type St Inode Path\n';
 
@@ -48,4 +48,17 @@ it('protects the files that tell git where hooks and settings are', async () => 
   const scan = await scanFolder({ folder, rules: {}, expose: [], protect: [], hide: [] });
   expect(scan.absent).toContain(join(folder, '.git/commondir'));
   expect(scan.protected).toContain(join(worktree, 'commondir'));
+});
+
+it.runIf(process.getuid?.() === 0)('hides what root can read without capabilities, and others cannot', () => {
+  const files = { open: 0o644, own: 0o600, 'of-another': 0o600, 'by-group': 0o640, 'of-other-group': 0o640 };
+  for (const [name, mode] of Object.entries(files)) writeFileSync(join(folder, name), '', { mode });
+  for (const name of ['of-another', 'by-group']) chownSync(join(folder, name), 12_345, 0);
+  chownSync(join(folder, 'of-other-group'), 12_345, 12_345);
+  mkdirSync(join(folder, 'closed'), { mode: 0o710 });
+  writeFileSync(join(folder, 'closed', 'own'), '', { mode: 0o600 });
+  mkdirSync(join(folder, 'entered'), { mode: 0o711 });
+  writeFileSync(join(folder, 'entered', 'own'), '', { mode: 0o600 });
+  const found = rootOnlyFiles(folder).map(({ path, type }) => `${type} ${relative(folder, path)}`);
+  expect(found.toSorted()).toEqual(['file by-group', 'file entered/own', 'file own', 'folder closed']);
 });

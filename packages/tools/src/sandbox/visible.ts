@@ -1,9 +1,10 @@
-import { lstatSync, readdirSync, readFileSync, readlinkSync, realpathSync, type Dirent, type Stats } from 'node:fs';
-import { readFile, realpath, stat } from 'node:fs/promises';
+import type { Dirent } from 'node:fs';
 import { delimiter, dirname, isAbsolute, join, resolve, sep } from 'node:path';
 import { compileGlob, matchesGlob, privatePaths, type PolicyRules } from '@treadle/core/policy';
 import type { Mask } from './engine.ts';
 import { folderCache, type FolderCache } from './folder-cache.ts';
+import { entriesOf, exists, isLink, isWithin, linkOf, lstatOf, realOf, textOf } from './lookups.ts';
+import { trustedFiles, worktreeOf } from './repositories.ts';
 
 /*
  * What of the host a sandbox shows. Only what is listed here is visible: the system, the programs of PATH, and the working
@@ -29,18 +30,26 @@ export function systemFolders(): readonly string[] {
   return SYSTEM.filter(exists);
 }
 
-/** What of the system only root may read. Needed if this process is root, because others cannot read it anyway. */
+/**
+ * What of the system root may read as the owner or by its groups, and others may not. Programs have no capabilities, so all else
+ * is unreadable for them. Nothing if this process is not root: others cannot read it anyway.
+ */
 export function rootOnlyFiles(folder = '/etc'): readonly Mask[] {
   if (process.getuid?.() !== 0) return [];
+  const groups = new Set([process.getegid!(), ...process.getgroups!()]);
   const found: Mask[] = [];
   const walk = (path: string): void => {
     for (const entry of entriesOf(path)) {
       const at = join(path, entry.name);
-      if (entry.isSymbolicLink()) continue;
-      const mode = modeOf(at);
+      const stats = entry.isSymbolicLink() ? undefined : lstatOf(at);
+      if (!stats) continue;
+      const { mode, uid, gid } = stats;
+      const own = uid === 0 ? mode >> 6 : groups.has(gid) ? mode >> 3 : mode;
       const type = entry.isDirectory() ? 'folder' : 'file';
-      if ((mode & (type === 'folder' ? 0o005 : 0o004)) === 0) found.push({ path: at, type });
-      else if (type === 'folder') walk(at);
+      // A folder can be listed or entered.
+      const reading = type === 'folder' ? 0o5 : 0o4;
+      if ((mode & reading) === 0 && (own & reading) !== 0) found.push({ path: at, type });
+      else if ((mode & reading) !== 0 && type === 'folder') walk(at);
     }
   };
   walk(folder);
@@ -90,9 +99,14 @@ export function toolSecrets(tools: readonly string[]): readonly Mask[] {
 
 /** Names of the working folder that decide what Treadle does. */
 const OWN_NAMES = ['treadle.toml', '.agents'];
-/** In a repository: what git runs, which programs it uses, and where it looks for both. */
-const GIT_NAMES = ['hooks', 'config', 'config.worktree', 'commondir'];
+/** Names that it reads, and that people and other programs create too. */
+const INSTRUCTIONS = ['AGENTS.md', '.claude/skills'];
 const MAX_DEPTH = 40;
+
+/** What decides what Treadle does in the working folder, and the given paths. */
+export function ownPaths(folder: string, others: readonly string[] = []): readonly string[] {
+  return [...[...OWN_NAMES, ...INSTRUCTIONS].map((name) => join(folder, name)), ...others];
+}
 
 export interface Scan {
   readonly masked: readonly Mask[];
@@ -100,6 +114,12 @@ export interface Scan {
   readonly protected: readonly string[];
   /** Do not exist now, and must not come into existence. */
   readonly absent: readonly string[];
+  /** The same for what people create at any time: only a program that ends soon is known to be the one that did. */
+  readonly absentInstructions: readonly string[];
+  /** Links on the way to what is protected, which must stay as they are. */
+  readonly links: readonly { readonly path: string; readonly to: string }[];
+  /** Where there is no repository now. One that comes into existence may have plain settings only. */
+  readonly newRepository?: string;
   /** Folders that cannot be renamed, because something in them is protected. */
   readonly pinned: readonly string[];
   /** The repository of a worktree. */
@@ -117,6 +137,8 @@ export interface ScanOptions {
   /** Paths that are read-only besides those of Treadle, and files that cannot be read besides private ones. */
   readonly protect: readonly string[];
   readonly hide: readonly string[];
+  /** `core.hooksPath` of the user's own settings. */
+  readonly userHooks?: string | undefined;
 }
 
 /** What a scan has to know about one folder. */
@@ -132,6 +154,56 @@ export interface FolderFacts {
  */
 export async function scanFolder(options: ScanOptions, cache: FolderCache<FolderFacts> = folderCache()): Promise<Scan> {
   const { folder } = options;
+  const { masked, repositories } = await walkFolder(options, cache);
+  const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
+  // Nothing can be mounted inside a folder that is masked.
+  for (const path of options.hide) if (isWithin(folder, path) && !isMasked(path)) masked.push(...maskFor(path));
+  const instructions = INSTRUCTIONS.map((name) => join(folder, name));
+  const wanted = new Set(ownPaths(folder, options.protect));
+  const writable: string[] = [];
+  const pinned = new Set<string>();
+  for (const git of repositories) {
+    const isFile = lstatOf(git)?.isFile() === true;
+    const places = isFile && dirname(git) === folder ? worktreeOf(git) : isFile ? [] : [git];
+    if (isFile) wanted.add(git);
+    else pinned.add(git);
+    if (isFile) writable.push(...places.slice(0, 1));
+    for (const place of places)
+      for (const path of trustedFiles(place, { ...options, top: dirname(git) })) wanted.add(path);
+  }
+  const hasRepository = repositories.includes(join(folder, '.git'));
+  // Files of the working folder can make it a repository too.
+  if (!hasRepository) wanted.add(join(folder, 'HEAD'));
+  const tops = [folder, ...writable];
+  const isInside = (path: string): boolean => tops.some((top) => path !== top && isWithin(top, path));
+  const visible = [...wanted].filter((path) => isInside(path) && !isMasked(path));
+  const present = visible.flatMap((path) => realOf(path) ?? []).filter((path) => isInside(path) && !isMasked(path));
+  for (const path of present) {
+    for (let at = dirname(path); at !== folder && isWithin(folder, at); at = dirname(at)) pinned.add(at);
+  }
+  const ways = new Set(visible.flatMap((path) => wayTo(path, tops)));
+  return {
+    masked,
+    protected: [...new Set(present)],
+    absent: [...visible.filter((path) => !instructions.includes(path)), join(folder, '.treadle')].filter(isMissing),
+    absentInstructions: instructions.filter(isMissing),
+    links: [...ways].filter(isLink).map((path) => ({ path, to: linkOf(path)! })),
+    ...(!hasRepository && { newRepository: join(folder, '.git') }),
+    pinned: [...pinned].filter((path) => !isLink(path)).toSorted(),
+    writable,
+  };
+}
+
+/** What programs may not see of a folder that they may read. */
+export async function privateFiles(options: MatcherOptions, cache: FolderCache<FolderFacts>): Promise<readonly Mask[]> {
+  const { masked, repositories } = await walkFolder({ ...options, readable: options.folder }, cache);
+  return [...masked, ...repositories.flatMap(maskFor)];
+}
+
+async function walkFolder(
+  options: MatcherOptions & { readonly readable?: string },
+  cache: FolderCache<FolderFacts>,
+): Promise<{ readonly masked: Mask[]; readonly repositories: readonly string[] }> {
   const isPrivate = privateMatcher(options);
   const masked: Mask[] = [];
   const repositories: string[] = [];
@@ -141,41 +213,19 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     repositories.push(...found.repositories);
     if (depth < MAX_DEPTH) await Promise.all(found.folders.map((one) => walk(one, depth + 1)));
   };
-  await walk(folder, 0);
-  const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
-  // Nothing can be mounted inside a folder that is masked.
-  for (const path of options.hide) if (isWithin(folder, path) && !isMasked(path)) masked.push(...maskFor(path));
-  const wanted = new Set([...OWN_NAMES.map((name) => join(folder, name)), ...options.protect]);
-  const writable: string[] = [];
-  const pinned = new Set<string>();
-  for (const git of repositories) {
-    const isLink = lstatOf(git)?.isFile() === true;
-    const places = isLink && dirname(git) === folder ? await worktreeOf(git) : isLink ? [] : [git];
-    if (isLink) wanted.add(git);
-    else pinned.add(git);
-    if (isLink) writable.push(...places.slice(0, 1));
-    for (const place of places) for (const name of GIT_NAMES) wanted.add(join(place, name));
-    for (const { name } of entriesOf(join(places[0] ?? git, 'worktrees')))
-      wanted.add(join(places[0] ?? git, 'worktrees', name, 'commondir'));
-    for (const modules of submodules(places[0])) for (const name of GIT_NAMES) wanted.add(join(modules, name));
-  }
-  const visible = [...wanted].filter(
-    (path) => [folder, ...writable].some((top) => isWithin(top, path)) && !isMasked(path),
-  );
-  const present = visible.filter((path) => lstatOf(path)?.isSymbolicLink() === false);
-  for (const path of present) {
-    for (let at = dirname(path); at !== folder && isWithin(folder, at); at = dirname(at)) pinned.add(at);
-  }
-  return {
-    masked,
-    protected: present,
-    absent: [
-      ...visible.filter((path) => !lstatOf(path)),
-      ...(exists(join(folder, '.treadle')) ? [] : [join(folder, '.treadle')]),
-    ],
-    pinned: [...pinned].toSorted(),
-    writable,
-  };
+  await walk(options.folder, 0);
+  return { masked, repositories };
+}
+
+function isMissing(path: string): boolean {
+  return !exists(path);
+}
+
+/** The path and the folders above it, below the one of the folders that it is in. */
+function wayTo(path: string, tops: readonly string[]): readonly string[] {
+  const way: string[] = [];
+  for (let at = path; !tops.includes(at) && dirname(at) !== at; at = dirname(at)) way.push(at);
+  return way;
 }
 
 function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path: string) => boolean): FolderFacts {
@@ -191,48 +241,24 @@ function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path:
   return { masked, repositories, folders };
 }
 
-/** A worktree names the folder of its repository, and that one names the worktree. Only then is it shown. */
-async function worktreeOf(git: string): Promise<readonly string[]> {
-  try {
-    const named = /^gitdir: (.+)$/m.exec(await readFile(git, 'utf8'))?.[1];
-    if (named === undefined) return [];
-    const own = await realpath(resolve(dirname(git), named));
-    const back = await realpath(resolve(own, (await readFile(join(own, 'gitdir'), 'utf8')).trim()));
-    if (back !== (await realpath(git))) return [];
-    const common = await realpath(resolve(own, (await readFile(join(own, 'commondir'), 'utf8')).trim()));
-    return (await stat(join(common, 'objects'))).isDirectory() && isWithin(common, own) ? [common, own] : [];
-  } catch {
-    return [];
-  }
-}
-
-function submodules(git: string | undefined): readonly string[] {
-  if (git === undefined) return [];
-  const walk = (path: string, depth: number): readonly string[] =>
-    exists(join(path, 'HEAD'))
-      ? [path]
-      : depth === 0
-        ? []
-        : entriesOf(path).flatMap((entry) => (entry.isDirectory() ? walk(join(path, entry.name), depth - 1) : []));
-  return entriesOf(join(git, 'modules')).flatMap((entry) =>
-    entry.isDirectory() ? walk(join(git, 'modules', entry.name), 3) : [],
-  );
-}
-
 /** What has to be readable for git itself. */
 const GIT_NEEDS = /(^|\/)\.git(\/|$)/;
 
-/** The same paths are private for the policy. */
+type MatcherOptions = Pick<ScanOptions, 'folder' | 'home' | 'rules' | 'expose'>;
+
+/** The same paths are private for the policy. `readable`: the folder, if it is one that the run may read. */
 function privateMatcher({
   folder,
   home,
   rules,
   expose,
-}: Pick<ScanOptions, 'folder' | 'home' | 'rules' | 'expose'>): (path: string) => boolean {
+  readable,
+}: MatcherOptions & { readonly readable?: string }): (path: string) => boolean {
   const privateGlob = privatePaths(rules, { folder, ...(home !== undefined && { home }) });
   const shown = expose.map((text) => compileGlob(resolve(folder, text)));
   return (path) => {
-    if (GIT_NEEDS.test(path) || privateGlob({ path }) === undefined) return false;
+    const facts = { path, ...(readable !== undefined && { readable }) };
+    if (GIT_NEEDS.test(path) || privateGlob(facts) === undefined) return false;
     return !shown.some((glob) => matchesGlob(glob, path.split(sep)) || glob.text === dirname(path));
   };
 }
@@ -267,48 +293,8 @@ function workingFolders(): readonly string[] {
   return [...new Set(pids.flatMap(({ name }) => linkOf(`/proc/${name}/cwd`) ?? []))];
 }
 
-export function isWithin(top: string, path: string): boolean {
-  return path === top || path.startsWith(top.endsWith(sep) ? top : top + sep);
-}
-
-export function exists(path: string): boolean {
-  return lstatOf(path) !== undefined;
-}
-
 export function maskFor(path: string): readonly Mask[] {
   const found = lstatOf(path);
   if (!found || found.isSymbolicLink()) return [];
   return [{ path, type: found.isDirectory() ? 'folder' : 'file' }];
-}
-
-function lstatOf(path: string): Stats | undefined {
-  return orElse(() => lstatSync(path, { throwIfNoEntry: false }), undefined);
-}
-
-function modeOf(path: string): number {
-  return lstatOf(path)?.mode ?? 0;
-}
-
-function entriesOf(folder: string): readonly Dirent[] {
-  return orElse(() => readdirSync(folder, { withFileTypes: true }), []);
-}
-
-function textOf(file: string): string {
-  return orElse(() => readFileSync(file, 'utf8'), '');
-}
-
-function linkOf(path: string): string | undefined {
-  return orElse(() => readlinkSync(path), undefined);
-}
-
-function realOf(path: string): string | undefined {
-  return orElse(() => realpathSync(path), undefined);
-}
-
-function orElse<T>(read: () => T, otherwise: T): T {
-  try {
-    return read();
-  } catch {
-    return otherwise;
-  }
 }

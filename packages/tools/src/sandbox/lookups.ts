@@ -1,0 +1,65 @@
+import {
+  closeSync,
+  constants,
+  fstatSync,
+  lstatSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  readlinkSync,
+  realpathSync,
+  type Dirent,
+  type Stats,
+} from 'node:fs';
+import { sep } from 'node:path';
+
+/* What is at a path. What cannot be looked up is as if it were not there. */
+
+export function isWithin(top: string, path: string): boolean {
+  return path === top || path.startsWith(top.endsWith(sep) ? top : top + sep);
+}
+
+export function exists(path: string): boolean {
+  return lstatOf(path) !== undefined;
+}
+
+export function isLink(path: string): boolean {
+  return lstatOf(path)?.isSymbolicLink() === true;
+}
+
+export function lstatOf(path: string): Stats | undefined {
+  return orElse(() => lstatSync(path, { throwIfNoEntry: false }), undefined);
+}
+
+export function entriesOf(folder: string): readonly Dirent[] {
+  return orElse(() => readdirSync(folder, { withFileTypes: true }), []);
+}
+
+/** Where a link leads, as it is written in it. */
+export function linkOf(path: string): string | undefined {
+  return orElse(() => readlinkSync(path), undefined);
+}
+
+export function realOf(path: string): string | undefined {
+  return orElse(() => realpathSync(path), undefined);
+}
+
+/** The text of a plain file. A pipe that a command has made there would block, so it is not waited for. */
+export function textOf(file: string): string {
+  return orElse(() => {
+    const fd = openSync(file, constants.O_RDONLY | (constants.O_NONBLOCK ?? 0));
+    try {
+      return fstatSync(fd).isFile() ? readFileSync(fd, 'utf8') : '';
+    } finally {
+      closeSync(fd);
+    }
+  }, '');
+}
+
+function orElse<T>(read: () => T, otherwise: T): T {
+  try {
+    return read();
+  } catch {
+    return otherwise;
+  }
+}

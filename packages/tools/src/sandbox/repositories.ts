@@ -1,0 +1,156 @@
+import { basename, dirname, join, resolve } from 'node:path';
+import { entriesOf, exists, isLink, isWithin, lstatOf, realOf, textOf } from './lookups.ts';
+
+/*
+ * What in a repository decides which programs git runs on the host, and where it looks for them. Everything else in it stays
+ * writable: objects, branches, the index, and `.gitattributes`, which names only programs that the settings know.
+ */
+
+/** What git runs, its settings, and where it looks for both. */
+const TRUSTED = ['hooks', 'config', 'config.worktree', 'commondir', 'objects/info/alternates'];
+const MAX_INCLUDES = 5;
+const MAX_DEPTH = 10;
+
+/**
+ * The files and folders in the repository `git` that the host's git trusts, also in its submodules. `top`: its working folder.
+ * `userHooks`: `core.hooksPath` of the user's own settings.
+ */
+export function trustedFiles(
+  git: string,
+  {
+    top,
+    userHooks,
+    home,
+  }: { readonly top: string; readonly userHooks?: string | undefined; readonly home?: string | undefined },
+): readonly string[] {
+  const found = TRUSTED.map((name) => join(git, name));
+  const settings = settingsOf([join(git, 'config'), join(git, 'config.worktree')], { home, depth: 0 });
+  found.push(...settings.files);
+  const worktree = settings.last('core.worktree');
+  const hooks = [...settings.all('core.hookspath'), ...(userHooks === undefined ? [] : [userHooks])];
+  const folder = worktree === undefined ? top : resolve(git, worktree);
+  for (const path of hooks) found.push(hooksFolder(resolve(folder, withHome(path, home))));
+  for (const { name } of entriesOf(join(git, 'worktrees'))) {
+    for (const one of ['commondir', 'config.worktree']) found.push(join(git, 'worktrees', name, one));
+  }
+  for (const module of modulesIn(join(git, 'modules'), MAX_DEPTH)) {
+    found.push(...trustedFiles(module, { top: module, userHooks, home }));
+  }
+  return found;
+}
+
+/** The hooks in `.husky/_` start the files beside that folder. */
+function hooksFolder(path: string): string {
+  return basename(path) === '_' ? dirname(path) : path;
+}
+
+/** The repositories of submodules, whose names may contain slashes. */
+function modulesIn(folder: string, depth: number): readonly string[] {
+  if (depth === 0) return [];
+  return entriesOf(folder).flatMap((entry) => {
+    const path = join(folder, entry.name);
+    if (!entry.isDirectory()) return [];
+    return exists(join(path, 'HEAD')) ? [path] : modulesIn(path, depth - 1);
+  });
+}
+
+/** A worktree names the folder of its repository, and that one names the worktree. Only then is it shown. */
+export function worktreeOf(git: string): readonly string[] {
+  const named = /^gitdir: (.+)$/m.exec(textOf(git))?.[1];
+  const own = named === undefined ? undefined : realOf(resolve(dirname(git), named));
+  if (own === undefined || realOf(resolve(own, textOf(join(own, 'gitdir')).trim())) !== realOf(git)) return [];
+  const common = realOf(resolve(own, textOf(join(own, 'commondir')).trim()));
+  if (common === undefined || !isWithin(common, own)) return [];
+  return lstatOf(join(common, 'objects'))?.isDirectory() ? [common, own] : [];
+}
+
+/* A repository that a command has created */
+
+/** Settings that make git start no program. */
+const PLAIN =
+  /^(core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf|quotepath)|extensions\.objectformat|user\.(name|email)|init\.defaultbranch|commit\.gpgsign|gc\.auto|pull\.(rebase|ff)|push\.default|branch\..+\.(remote|merge|rebase)|remote\..+\.(url|fetch))$/;
+
+/** What of a new repository the host's git must not see. */
+export function untrustedFiles(git: string): readonly string[] {
+  if (!lstatOf(git)) return [];
+  // A link, or a file that names another folder.
+  if (!lstatOf(git)!.isDirectory()) return [git];
+  const config = join(git, 'config');
+  const { settings, isUnderstood } = parsed(config);
+  const isPlain =
+    isUnderstood &&
+    !isLink(config) &&
+    settings.every(({ name, value }) => PLAIN.test(name) && isPlainValue(name, value));
+  const hooks = join(git, 'hooks');
+  const hasHooks = isLink(hooks) || entriesOf(hooks).some(({ name }) => !name.endsWith('.sample'));
+  const others = TRUSTED.filter((name) => !['hooks', 'config'].includes(name)).map((name) => join(git, name));
+  return [...(isPlain ? [] : [config]), ...(hasHooks ? [hooks] : []), ...others].filter(exists);
+}
+
+/** An address may name a program: `ext::sh -c …`. */
+function isPlainValue(name: string, value: string): boolean {
+  if (name === 'core.bare') return value === 'false';
+  return !name.endsWith('.url') || !/::|^-/.test(value);
+}
+
+/* Settings */
+
+interface Setting {
+  /** `section.subsection.key`; all but the subsection in small letters. */
+  readonly name: string;
+  readonly value: string;
+}
+
+interface Settings {
+  /** The files that were included. */
+  readonly files: readonly string[];
+  all(name: string): readonly string[];
+  last(name: string): string | undefined;
+}
+
+function settingsOf(
+  configs: readonly string[],
+  { home, depth }: { home?: string | undefined; depth: number },
+): Settings {
+  const files: string[] = [];
+  const found: Setting[] = [];
+  for (const config of configs) {
+    const { settings } = parsed(config);
+    found.push(...settings);
+    const included = settings
+      .filter(({ name }) => /^include(if)?\..*path$/.test(name))
+      .map(({ value }) => resolve(dirname(config), withHome(value, home)));
+    files.push(...included);
+    if (depth === MAX_INCLUDES || included.length === 0) continue;
+    const inner = settingsOf(included, { home, depth: depth + 1 });
+    files.push(...inner.files);
+    for (const name of ['core.hookspath', 'core.worktree']) {
+      found.push(...inner.all(name).map((value) => ({ name, value })));
+    }
+  }
+  const all = (name: string): readonly string[] => found.flatMap((one) => (one.name === name ? one.value : []));
+  return { files, all, last: (name) => all(name).at(-1) };
+}
+
+function withHome(path: string, home = '~'): string {
+  return path.startsWith('~/') ? join(home, path.slice(2)) : path;
+}
+
+/** The settings in a file. Lines that are not understood are left out. */
+function parsed(file: string): { readonly settings: readonly Setting[]; readonly isUnderstood: boolean } {
+  const settings: Setting[] = [];
+  let isUnderstood = true;
+  let section = '';
+  for (const raw of textOf(file).split('\n')) {
+    const head = /^\s*\[([\w.-]+)(?:\s+"((?:[^"\\]|\\.)*)")?\]/.exec(raw);
+    if (head) section = [head[1]!.toLowerCase(), ...(head[2] === undefined ? [] : [head[2]])].join('.');
+    const line = raw.slice(head?.[0].length ?? 0).trim();
+    if (line === '' || /^[#;]/.test(line)) continue;
+    const [, key, text = 'true'] = /^([A-Za-z][\w-]*)\s*(?:=\s*(.*))?$/.exec(line) ?? [];
+    const quoted = /^"((?:[^"\\]|\\.)*)"$/.exec(text)?.[1]?.replaceAll(/\\(.)/g, '$1');
+    const value = quoted ?? text.replace(/\s*[#;].*$/, '');
+    if (key === undefined || section === '' || /["\\]/.test(quoted === undefined ? value : '')) isUnderstood = false;
+    if (key !== undefined) settings.push({ name: `${section}.${key.toLowerCase()}`, value });
+  }
+  return { settings, isUnderstood };
+}
