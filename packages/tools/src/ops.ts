@@ -13,6 +13,8 @@ export interface Ops {
 export interface FileOps {
   /** The working folder: absolute, with `/`. */
   readonly folder: string;
+  /** The same files for a run that these sources narrow, such as `skill:NAME`. Absent: they make no difference. */
+  narrowed?(by: readonly string[]): FileOps;
   stat(path: string): Promise<FileStatus>;
   /** Opens a plain file for reading. The caller closes it. */
   open(path: string): Promise<OpenFile>;
@@ -114,6 +116,10 @@ export interface ExecRequest {
   readonly outputs?: readonly string[];
   /** The room that the program runs in. Absent: one of its own, that ends with it. */
   readonly room?: Room;
+  /** The sources of what narrows the run of the program. */
+  readonly narrowedBy?: readonly string[];
+  /** Folders that the program reads besides what the others do. A sandbox shows them to it. */
+  readonly reads?: readonly string[];
 }
 
 /** What the programs of one run share in a sandbox: /tmp, the home folder, and the loopback. */
@@ -133,6 +139,8 @@ export interface SandboxFacts {
   /** The same programs without the sandbox. */
   readonly outside: ExecOps;
   openRoom(): Promise<Room>;
+  /** Folders that programs see besides the others if these sources narrow their run. Absent: none. */
+  readable?(narrowedBy: readonly string[]): readonly string[];
   /** What the sandbox may have stopped, as far as the output of a failed program shows it. */
   blocked(output: string): string | undefined;
 }

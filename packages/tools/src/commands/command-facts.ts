@@ -2,7 +2,7 @@
  * What a shell command would do, found without running anything. A command is clear only if it is in the grammar of
  * grammar.ts. Everything else is unclear, and has only guesses, which make a verdict stricter.
  */
-import { privatePaths, type CommandFacts } from '@treadle/core/policy';
+import { privatePaths, type Analysers, type CommandFacts } from '@treadle/core/policy';
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { parse } from 'unbash';
@@ -17,6 +17,8 @@ export interface CommandOptions {
   readonly shell?: 'bash' | 'sh';
   /** Globs of paths that are private in addition to the default ones, as in `private.paths` of the rules. */
   readonly private?: readonly string[];
+  /** Folders that the run may read. What is in them is not private for where they are. */
+  readonly readable?: readonly string[];
 }
 
 /** Parentheses and braces that are open at the same time. The parser needs long for more. */
@@ -32,11 +34,13 @@ export function commandFacts(command: string, options: CommandOptions = {}): Com
 }
 
 /** Finds out what commands would do, without blocking this thread for long. */
-export function commandAnalyser(options: CommandOptions): (command: string) => CommandFacts | Promise<CommandFacts> {
+export function commandAnalyser(given: CommandOptions): NonNullable<Analysers['command']> {
   const cache = new Map<string, CommandFacts>();
-  return (command) => {
+  return (command, about) => {
+    // Of what depends on files, nothing is kept.
     const cached = cache.get(command);
     if (cached) return cached;
+    const options = about ? { ...given, ...about } : given;
     if (command.length > MAX_SHORT) return inWorker(command, options);
     try {
       const { facts, usedFiles } = analyse(command, options, { mayList: false });
@@ -84,7 +88,8 @@ function analyse(
   let privateGlob: ReturnType<typeof privatePaths> | undefined;
   const isPrivate = (path: string): boolean => {
     privateGlob ??= privatePaths({ private: { paths: options.private ?? [] } }, folder === undefined ? {} : { folder });
-    if (privateGlob({ path }) === undefined) return false;
+    const readable = options.readable?.find((one) => path.startsWith(`${one}/`));
+    if (privateGlob({ path, ...(readable !== undefined && { readable }) }) === undefined) return false;
     readsPrivate ??= path;
     return true;
   };

@@ -5,7 +5,7 @@ import { ToolError } from '../tool-error.ts';
 import { findFiles } from './find-files.ts';
 import { globPattern, splitPattern } from './glob-pattern.ts';
 import { CUT_NOTE, listing, shownName } from './listing.ts';
-import { UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
+import { UnreachableError, workspaceOf, type Located, type Workspace } from './workspace.ts';
 
 const MAX_PATHS = 500;
 
@@ -16,7 +16,6 @@ interface GlobInput {
 }
 
 export function globTool(ops: Ops): Tool {
-  const space = workspace(ops.files);
   return tool({
     name: 'glob',
     description:
@@ -42,7 +41,7 @@ export function globTool(ops: Ops): Tool {
     touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
     timeoutMs: timeoutFor('files'),
-    execute: (input, context) => glob(ops, space, input as unknown as GlobInput, context),
+    execute: (input, context) => glob(ops, workspaceOf(ops.files, context), input as unknown as GlobInput, context),
   });
 }
 

@@ -10,7 +10,7 @@ import { globPattern } from './glob-pattern.ts';
 import { count, CUT_NOTE, listing, shownName, type Listing } from './listing.ts';
 import type { FoundInFile, TextSearch } from './search-text.ts';
 import { readBytes } from './text-file.ts';
-import { quoted, workspace, type Located, type Workspace } from './workspace.ts';
+import { quoted, workspaceOf, type Located, type Workspace } from './workspace.ts';
 
 const MAX_MATCHES = 200;
 const MAX_RESULTS = 1_000;
@@ -66,7 +66,6 @@ interface GrepInput {
 }
 
 export function grepTool(ops: Ops): Tool {
-  const space = workspace(ops.files);
   return tool({
     name: 'grep',
     description:
@@ -116,7 +115,7 @@ export function grepTool(ops: Ops): Tool {
     touches: ({ path = '.' }) => [{ type: 'read', path: String(path) }],
     permissions: ['file_read'],
     timeoutMs: timeoutFor('files'),
-    execute: (input, context) => grep(ops, space, input as unknown as GrepInput, context),
+    execute: (input, context) => grep(ops, workspaceOf(ops.files, context), input as unknown as GrepInput, context),
   });
 }
 
@@ -210,10 +209,11 @@ async function* batches(
     const content = await readFile(space, `${from.real}/${path}`, signal).catch(() => undefined);
     return content && { shown: from.shown === '.' ? path : `${from.shown}/${path}`, bytes: content };
   };
-  const isNamed = privateGlob({ path: from.real }) !== undefined;
+  const named = privateGlob({ path: from.real });
   for await (const path of paths) {
-    // A private file is searched only if it is what the call names, so that people were asked about it.
-    if (!isNamed && privateGlob({ path: `${from.real}/${path}` }) !== undefined) continue;
+    // A private file is searched only if what the call names is private for the same reason, so that it was judged so.
+    const glob = privateGlob({ path: `${from.real}/${path}` });
+    if (glob !== undefined && glob !== named) continue;
     if (ahead.push(start(path)) < BATCH.atOnce) continue;
     await take();
     if (batch.length < BATCH.files && bytes < BATCH.bytes) continue;

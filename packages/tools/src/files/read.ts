@@ -11,7 +11,7 @@ import { count, listing, shownName } from './listing.ts';
 import { pdfPages } from './pdf-pages.ts';
 import { fileKey, readFiles, versionOf } from './read-files.ts';
 import { encodingOf, MAX_WHOLE_BYTES, readBytes, readTextFrom } from './text-file.ts';
-import { quoted, UnreachableError, workspace, type Located, type Workspace } from './workspace.ts';
+import { quoted, UnreachableError, workspace, workspaceOf, type Located, type Workspace } from './workspace.ts';
 
 /** Below the limit of the loop for a result, so that the note with the next offset is not cut off. */
 const MAX_CHARS = 12_000;
@@ -65,7 +65,7 @@ export function readTool({ files }: Pick<Ops, 'files'>): Tool {
     permissions: ['file_read'],
     timeoutMs: timeoutFor('files'),
     remembers: ({ path }) => [fileKey(space, path)],
-    execute: (input, context) => read(space, input as unknown as ReadInput, context),
+    execute: (input, context) => read(workspaceOf(files, context), input as unknown as ReadInput, context),
   });
 }
 

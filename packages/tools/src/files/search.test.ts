@@ -50,6 +50,20 @@ beforeAll(async () => {
 
 afterAll(() => rm(base, { recursive: true }));
 
+test('a folder that is private is searched if it is named, without files that are private for another reason', async () => {
+  await put('.treadle/skills/own/guide.md', 'hidden needle\n');
+  await put('.treadle/skills/own/server.key', 'hidden needle\n');
+  const tools = registry();
+  tools.register(grepTool(local(folder)), 'built-in');
+  const search = (path: string) => tools.execute('grep', { pattern: 'hidden', path, output: 'files' });
+  expect(await search('.treadle/skills/own')).toMatchObject({
+    content: [{ text: '.treadle/skills/own/guide.md' }],
+  });
+  expect(await search('.treadle/skills/own/server.key')).toMatchObject({
+    content: [{ text: '.treadle/skills/own/server.key' }],
+  });
+});
+
 const LONG_GLOB = `{${'a,'.repeat(170_000)}b}`;
 const WIDE_GLOB = '{a,b,c,d}'.repeat(100);
 

@@ -1,4 +1,5 @@
 import { relative, resolve } from 'node:path/posix';
+import type { ToolContext } from '@treadle/core';
 import { DeniedError } from '../denied.ts';
 import type { ChangeOptions, FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
@@ -51,6 +52,11 @@ export function workspace(files: FileOps): Workspace {
     rename: (from, to) => guarded(from, files.rename(from, to)),
     normalized: (path) => relative(files.folder, resolve(files.folder, path)) || '.',
   };
+}
+
+/** The files that the run of a call can use: also those of its skills. */
+export function workspaceOf(files: FileOps, { narrowedBy }: Pick<ToolContext, 'narrowedBy'>): Workspace {
+  return workspace(narrowedBy ? (files.narrowed?.(narrowedBy) ?? files) : files);
 }
 
 async function guarded<T>(path: string, use: Promise<T>): Promise<T> {

@@ -47,7 +47,7 @@ export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
   let base: Readonly<Record<string, string>> | undefined = env;
   return {
     async start(request) {
-      const cwd = request.workdir === undefined ? files.folder : await folderAt(files, request.workdir);
+      const cwd = await folderFor(files, request);
       if (!request.baseEnv) base ??= programEnvironment(process.env);
       return startProgram(request, cwd, request.baseEnv ?? base!);
     },
@@ -59,8 +59,11 @@ export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
   };
 }
 
-async function folderAt(files: FileOps, workdir: string): Promise<string> {
-  const { path, type } = await files.stat(workdir);
+/** The folder that a program runs in. */
+export async function folderFor(files: FileOps, { workdir, narrowedBy }: ExecRequest): Promise<string> {
+  if (workdir === undefined) return files.folder;
+  const usable = narrowedBy ? (files.narrowed?.(narrowedBy) ?? files) : files;
+  const { path, type } = await usable.stat(workdir);
   if (type === 'folder') return path;
   throw Object.assign(new Error(`${JSON.stringify(workdir)} is not a folder`), { code: 'ENOTDIR' });
 }

@@ -102,7 +102,8 @@ async function runPackaged({ definition, ops, file, input, context, limitMs }: P
       await checkUnmoved(file);
       await checkUnchanged(definition.package);
       const env = { TREADLE_CALL_KEY: context.key };
-      started = await startForCall(ops.exec, { argv: [file, ...words], env, writable: isJson }, context);
+      const reads = [definition.package.folder];
+      started = await startForCall(ops.exec, { argv: [file, ...words], env, writable: isJson, reads }, context);
     } catch (error) {
       throw startProblem(definition, error);
     }

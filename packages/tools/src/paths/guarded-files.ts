@@ -39,13 +39,17 @@ import { asStored, folderSpelling, inside, lexical, namedPath, pathFacts, type P
 
 export interface GuardOptions extends PathOptions {
   /**
-   * Says why a file may not be used, or nothing. It gets the path and the place of what has been opened. Default: both have
-   * to be inside the folder.
+   * Says why a file may not be used, or nothing. It gets the path and the place of what has been opened, and the sources of
+   * what narrows the run. Default: both have to be inside the folder.
    */
   readonly check?: PathCheck;
 }
 
-export type PathCheck = (facts: PathFacts, use: 'read' | 'write') => string | undefined | Promise<string | undefined>;
+export type PathCheck = (
+  facts: PathFacts,
+  use: 'read' | 'write',
+  narrowedBy?: readonly string[],
+) => string | undefined | Promise<string | undefined>;
 
 /** Something that stays the same whatever happens to its name. */
 interface Held {
@@ -80,6 +84,8 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
 
   return {
     folder: spelled(lexical(resolve(folder))),
+
+    narrowed: (by) => guardedFilesWith(hold, { ...options, check: (facts, use) => check(facts, use, by) }),
 
     async stat(path) {
       const held = await holdChecked(path, 'read');

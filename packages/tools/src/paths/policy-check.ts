@@ -15,15 +15,22 @@ const FILE_RULES: readonly RuleName[] = ['facts', 'autonomy', 'permissions', 'pa
  */
 export function policyCheck(policy: Pick<RulePolicy, 'explain'>, folder: string): PathCheck {
   const top = lexical(resolve(folder));
-  const verdictOn = async (use: 'read' | 'write', path: string): Promise<'allow' | 'ask' | 'deny'> => {
-    const { rules } = await policy.explain({ name: '', touches: [{ type: use, path }] });
+  const verdictOn = async (
+    use: 'read' | 'write',
+    path: string,
+    narrowedBy: readonly string[] | undefined,
+  ): Promise<'allow' | 'ask' | 'deny'> => {
+    const { rules } = await policy.explain(
+      { name: '', touches: [{ type: use, path }] },
+      narrowedBy ? { narrowedBy } : {},
+    );
     const verdicts = rules.flatMap(({ rule, verdict }) => (FILE_RULES.includes(rule) ? verdict : []));
     if (verdicts.includes('deny')) return 'deny';
     return verdicts.includes('ask') ? 'ask' : 'allow';
   };
-  return async ({ path, target = path }, use) => {
-    const here = await verdictOn(use, path);
-    const there = path === target ? here : await verdictOn(use, target);
+  return async ({ path, target = path }, use, narrowedBy) => {
+    const here = await verdictOn(use, path, narrowedBy);
+    const there = path === target ? here : await verdictOn(use, target, narrowedBy);
     if (here === 'deny' || there === 'deny')
       return `The policy does not allow ${use}s of ${JSON.stringify(path)}. Use other files.`;
     const isInside = inside(top, path) && inside(top, target);

@@ -4,6 +4,7 @@ import { homedir, totalmem } from 'node:os';
 import { delimiter, isAbsolute, join, resolve } from 'node:path';
 import type { PolicyRules } from '@treadle/core/policy';
 import { programEnvironment } from '../local/environment.ts';
+import { folderFor } from '../local/exec.ts';
 import type { ExecRequest, Execution, Ops } from '../ops.ts';
 import { checkedAfterwards, isUntouched } from './afterwards.ts';
 import { blockedText } from './blocked.ts';
@@ -17,6 +18,7 @@ import {
   hostSockets,
   maskFor,
   ownPaths,
+  privateFiles,
   rootOnlyFiles,
   scanFolder,
   systemFolders,
@@ -33,6 +35,8 @@ export interface SandboxOptions {
   readonly private?: PolicyRules['private'];
   /** Private files of the folder that programs may read, and files outside of it. `~/` is the home folder. */
   readonly expose?: readonly string[];
+  /** Folders that programs may read while these sources narrow their run, such as those of its skills. Without links. */
+  readonly readable?: (narrowedBy: readonly string[]) => readonly string[];
   /** Files and folders that are read-only besides those that always are. */
   readonly protect?: readonly string[];
   /** Files and folders that cannot be read, such as the store. */
@@ -90,14 +94,15 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
 
   async function start(request: ExecRequest): Promise<Execution> {
     const program = findProgram(request.argv[0]);
-    const workdir = request.workdir === undefined ? folder : (await ops.files.stat(request.workdir)).path;
+    const workdir = request.workdir === undefined ? folder : await folderFor(ops.files, request);
     const { rooms, proxy, base } = await state();
     const ending = request.room === undefined ? rooms.open() : undefined;
     const room = ending ?? rooms.get(request.room!.id);
     if (!room) throw new Error('The room of the run is closed.');
     try {
       const scan = await base.scan();
-      const alone = boxFor({ folder, workdir, home, room, rooms, scan, proxy, base });
+      const more = await base.more(request);
+      const alone = boxFor({ folder, workdir, home, room, rooms, scan, more, proxy, base });
       const isShared = request.room !== undefined || proxy !== undefined;
       const box = isShared ? { ...alone, joins: await room.keeper(alone) } : alone;
       const { room: _, ...bare } = request;
@@ -127,6 +132,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
         promises: promisesHere(engine, options),
         outside: exec,
         openRoom: async () => (await state()).rooms.open(),
+        ...(options.readable && { readable: options.readable }),
         blocked: (output) => blockedText(output, { folder, hasNetwork: options.hosts !== undefined }),
       },
     },
@@ -151,6 +157,8 @@ interface Base {
   readonly env: Readonly<Record<string, string>>;
   readonly limits: BoxLimits;
   scan(): Promise<Scan>;
+  /** What a program sees besides the others, and what of it is private. */
+  more(request: ExecRequest): Promise<Pick<Box, 'readable' | 'masked'>>;
 }
 
 interface State {
@@ -198,7 +206,23 @@ function baseOf(
     },
     limits: { ...DEFAULT_LIMITS, ...options.limits },
     scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide, userHooks }, folders)),
+    async more({ narrowedBy, reads = [] }) {
+      const active = narrowedBy ? (options.readable?.(narrowedBy) ?? []) : [];
+      const isShown = (path: string): boolean => !isWithin(folder, path) && isWithoutLinks(path);
+      const shown = active.filter(isShown);
+      const hidden = shown.map((path) => privateFiles({ folder: path, home, rules, expose }, folders));
+      return { readable: [...shown, ...reads.filter(isShown)], masked: (await Promise.all(hidden)).flat() };
+    },
   };
+}
+
+/** A link that has taken the place of a folder would show something else. */
+function isWithoutLinks(path: string): boolean {
+  try {
+    return realpathSync(path) === path;
+  } catch {
+    return false;
+  }
 }
 
 /** Looking through a large folder takes longer than most commands. */
@@ -224,6 +248,7 @@ function boxFor({
   room,
   rooms,
   scan,
+  more,
   proxy,
   base,
 }: {
@@ -233,6 +258,7 @@ function boxFor({
   readonly room: OpenRoom;
   readonly rooms: Rooms;
   readonly scan: Scan;
+  readonly more: Pick<Box, 'readable' | 'masked'>;
   readonly proxy: string | undefined;
   readonly base: Base;
 }): Box {
@@ -243,11 +269,11 @@ function boxFor({
     folder,
     workdir,
     home,
-    readable: base.readable,
+    readable: [...base.readable, ...more.readable],
     writable: scan.writable.filter(present),
     pinned: scan.pinned.filter(present),
     protected: scan.protected.filter(present),
-    masked: [...base.masked, ...scan.masked, ...sockets].filter(({ path }) => present(path)),
+    masked: [...base.masked, ...scan.masked, ...more.masked, ...sockets].filter(({ path }) => present(path)),
     room,
     blank: rooms.blank,
     files: [{ from: rooms.gitConfig, to: join(home, '.gitconfig'), variable: 'GIT_CONFIG_GLOBAL' }],

@@ -1,5 +1,5 @@
 import { tool, type Tool, type ToolContext, type ToolOutput, type Touch } from '@treadle/core';
-import { UnreachableError, workspace, type Workspace } from '../files/workspace.ts';
+import { UnreachableError, workspaceOf, type Workspace } from '../files/workspace.ts';
 import type { ExecOps, Execution, Ops } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 import { MAX_COMMAND_LENGTH, TIMEOUTS, timeoutFor, timeoutParameter } from '../call-limits.ts';
@@ -29,7 +29,6 @@ interface BashInput {
 
 /** Runs shell commands. `withBackground` adds the argument `background`. */
 export function bashTool(ops: Ops): Tool {
-  const space = workspace(ops.files);
   const limit = timeoutFor('execution');
   const { sandbox } = ops.exec;
   const made = tool({
@@ -73,6 +72,7 @@ export function bashTool(ops: Ops): Tool {
       if (input.outside !== undefined && input.session !== undefined) {
         throw new ToolError('A session runs inside the sandbox. Leave out session or outside.', 'invalid_params');
       }
+      const space = workspaceOf(ops.files, context);
       const exec = input.outside === undefined ? ops.exec : (sandbox?.outside ?? ops.exec);
       return input.session === undefined
         ? runCommand({ exec, space, input, context, limitMs })
@@ -173,10 +173,13 @@ async function runInSession({ exec, space, input, context, limitMs }: BashCall):
   const mark = newMark();
   const marked = exec.markedProcess?.(mark);
   const room = await roomFor(exec, context);
+  const { narrowedBy } = context;
+  // What a shell in a sandbox sees does not change, so a run that may read more, or less, gets another one.
+  const seen = (narrowedBy && exec.sandbox?.readable?.(narrowedBy)) ?? [];
   const { resource: session } = await context
     .hold(
-      `bash session ${name}`,
-      () => openSession(exec, mark, room),
+      ['bash session', name, ...seen].join(' '),
+      () => openSession(exec, { mark, ...(room && { room }), ...(narrowedBy && { narrowedBy }) }),
       (open) => open.close(),
       { process: (open) => open.process, ...(marked && { marked }), passes: true },
     )

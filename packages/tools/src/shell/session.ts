@@ -1,5 +1,5 @@
 import type { HeldProcess } from '@treadle/core';
-import type { ExecOps, Execution, Exit, Room } from '../ops.ts';
+import type { ExecOps, ExecRequest, Execution, Exit } from '../ops.ts';
 import { newMark, withShell } from './programs.ts';
 
 /*
@@ -32,6 +32,9 @@ export interface SessionCommand {
   readonly signal: AbortSignal;
 }
 
+/** What the shells of a session are started with. */
+type SessionPlace = Pick<ExecRequest, 'room' | 'narrowedBy'> & { readonly mark: string };
+
 /** `stopped`: by the signal. `ended`: the command has ended the shell. */
 export type SessionEnd =
   | { readonly type: 'done'; readonly exitCode: number; readonly folder: string }
@@ -48,8 +51,9 @@ interface Shell {
 }
 
 /** All its shells have the mark. */
-export async function openSession(exec: ExecOps, mark: string, room?: Room): Promise<Session> {
-  const first = await startShell(exec, mark, room);
+export async function openSession(exec: ExecOps, place: SessionPlace): Promise<Session> {
+  const { mark } = place;
+  const first = await startShell(exec, place);
   let shell: Shell | undefined = first;
   let isNew = true;
 
@@ -68,7 +72,7 @@ export async function openSession(exec: ExecOps, mark: string, room?: Room): Pro
     },
     async run({ command, onOutput, signal }) {
       if (shell?.hasEnded) await end();
-      const current = (shell ??= await startShell(exec, mark, room));
+      const current = (shell ??= await startShell(exec, place));
       isNew = false;
       const done = Promise.withResolvers<SessionEnd>();
       current.listener = { onOutput, onDone: (exitCode, folder) => done.resolve({ type: 'done', exitCode, folder }) };
@@ -104,13 +108,12 @@ export function quoted(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
 
-async function startShell(exec: ExecOps, mark: string, room: Room | undefined): Promise<Shell> {
+async function startShell(exec: ExecOps, place: SessionPlace): Promise<Shell> {
   const execution = await withShell(exec, (shell) =>
     exec.start({
       argv: shell === 'bash' ? ['bash', '--noprofile', '--norc'] : [shell],
       writable: true,
-      mark,
-      ...(room && { room }),
+      ...place,
     }),
   );
   await execution.write('exec 2>&1 9>&1\n').catch(() => {});
