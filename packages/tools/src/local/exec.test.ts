@@ -1,20 +1,10 @@
 import { execFileSync, spawnSync } from 'node:child_process';
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  realpathSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, realpathSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { DeniedError } from '../denied.ts';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import type { ExecRequest, Execution, Ops } from '../ops.ts';
+import { execContract, isAlive, outputText } from '../testing/ops-contract.ts';
 import { programEnvironment } from './environment.ts';
 import { local } from './local.ts';
 
@@ -38,122 +28,8 @@ async function start(argv: ExecRequest['argv'], request: Partial<ExecRequest> = 
   return execution;
 }
 
-const sh = (script: string, request: Partial<ExecRequest> = {}): Promise<Execution> =>
-  start(['sh', '-c', script], request);
-
-async function textOf({ output }: Execution): Promise<string> {
-  let text = '';
-  for await (const { stream, bytes } of output)
-    text += `${stream === 'stderr' ? '!' : ''}${Buffer.from(bytes).toString()}`;
-  return text;
-}
-
-/** A zombie has ended. */
-function isAlive(pid: number): boolean {
-  const stat = `/proc/${pid}/stat`;
-  if (!existsSync(stat)) return false;
-  const text = readFileSync(stat, 'utf8');
-  return text[text.lastIndexOf(')') + 2] !== 'Z';
-}
-
-test('starts a program without a shell, in the folder, and returns its output and exit code', async () => {
-  const execution = await start(['printf', '%s', '$HOME; rm *']);
-  expect(await textOf(execution)).toBe('$HOME; rm *');
-  expect(await execution.exit).toEqual({ exitCode: 0, signal: undefined });
-  const other = await sh('pwd; echo oops >&2; exit 3');
-  const text = await textOf(other);
-  expect(text).toContain(`${folder}\n`);
-  expect(text).toContain('!oops\n');
-  expect(await other.exit).toEqual({ exitCode: 3, signal: undefined });
-  expect(await (await sh('kill -9 $$')).exit).toEqual({ exitCode: undefined, signal: 'SIGKILL' });
-});
-
-test('gives a program an empty input and no terminal, or the input that is written', async () => {
-  expect(await textOf(await sh('cat; (: </dev/tty) 2>/dev/null || echo none'))).toBe('none\n');
-  const writable = await start(['cat'], { writable: true });
-  await writable.write('hello');
-  writable.endInput();
-  expect(await textOf(writable)).toBe('hello');
-  await writable.exit;
-  await expect(writable.write('late')).rejects.toThrow('does not read its input any more');
-});
-
-test('a program waits while nobody reads its output', async () => {
-  const execution = await sh('head -c 1000000 /dev/zero; echo done > done');
-  const reader = execution.output[Symbol.asyncIterator]();
-  let bytes = (await reader.next()).value!.bytes.length;
-  await sleep(50);
-  expect(existsSync(join(folder, 'done'))).toBe(false);
-  for (let next = await reader.next(); !next.done; next = await reader.next()) bytes += next.value.bytes.length;
-  expect(bytes).toBe(1_000_000);
-  expect(await execution.exit).toMatchObject({ exitCode: 0 });
-});
-
-test('the output ends soon after the exit, even if another process keeps it open or writes without end', async () => {
-  const quiet = await sh('sleep 1000 & echo $!');
-  const pid = Number(await textOf(quiet));
-  expect(await quiet.exit).toMatchObject({ exitCode: 0 });
-  expect(isAlive(pid)).toBe(ON_LINUX);
-  await quiet.kill();
-  expect(isAlive(pid)).toBe(false);
-
-  const loud = await sh('yes & sleep 0.1');
-  let length = 0;
-  for await (const { bytes } of loud.output) length += bytes.length;
-  expect(length).toBeGreaterThan(0);
-});
-
-/** Each starts a process that tries to survive, and prints its pid. */
-const ESCAPES = [
-  // in the background
-  'sleep 1000 & echo $!',
-  // ignores signals
-  `sh -c 'trap "" TERM HUP INT; while :; do sleep 1000; done' & echo $!`,
-  // in another session
-  'setsid sleep 1000 & echo $!',
-  // left the session and its parent
-  `(setsid sh -c 'echo $$; exec sleep 1000' &)`,
-  // and has closed its output
-  `(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1 </dev/null' &)`,
-  // has another environment
-  'env -i sleep 1000 >/dev/null 2>&1 & echo $!',
-  // is in another session, and has another environment, and the output
-  `(setsid env -i sh -c 'echo $$; exec sleep 1000' &)`,
-  // and has closed its output too
-  `(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1 </dev/null' &)`,
-];
-
-test.runIf(ON_LINUX).each([
-  ['runs', '; sleep 1000'],
-  ['has exited', ''],
-])('kills all descendants while the program %s', async (_, last) => {
-  const execution = await sh(ESCAPES.join('; ').replaceAll('&;', '&') + last);
-  let text = '';
-  for await (const { bytes } of execution.output) {
-    text += Buffer.from(bytes).toString();
-    if (text.split('\n').length > ESCAPES.length) break;
-  }
-  const pids = text.trim().split('\n').map(Number);
-  if (last === '') await execution.exit;
-  expect(pids.map(isAlive)).toEqual(ESCAPES.map(() => true));
-  await execution.kill();
-  expect(pids.map(isAlive)).toEqual(ESCAPES.map(() => false));
-  await execution.exit;
-});
-
-test.runIf(ON_LINUX)('kills by a mark what was started with it, and nothing else', async () => {
-  const marked = await sh('(setsid env -i sleep 1000 >/dev/null 2>&1 & echo $!); sleep 1000', { mark: 'abc1' });
-  const other = await sh('echo started; sleep 1000', { mark: 'abc' });
-  let escaped = 0;
-  for await (const { bytes } of marked.output) {
-    escaped = Number(Buffer.from(bytes).toString());
-    break;
-  }
-  for await (const _ of other.output) break;
-  expect(isAlive(escaped)).toBe(true);
-  await ops.exec.killMarked('abc1');
-  expect(await marked.exit).toMatchObject({ signal: 'SIGKILL' });
-  expect([isAlive(escaped), isAlive(other.process.pid)]).toEqual([false, true]);
+describe('programs of this machine', () => {
+  execContract({ test, beforeEach, afterEach }, (place) => local(place));
 });
 
 test.runIf(ON_LINUX)('programs are killed when the process that has started them exits', async () => {
@@ -174,14 +50,7 @@ test.runIf(ON_LINUX)('programs are killed when the process that has started them
   await expect.poll(() => stdout.trim().split('\n').map(Number).map(isAlive)).toEqual([false, false]);
 });
 
-test('checks the folder that a program runs in', async () => {
-  mkdirSync(join(folder, 'sub'));
-  writeFileSync(join(folder, 'file'), '');
-  expect(await textOf(await sh('pwd', { workdir: 'sub' }))).toBe(`${folder}/sub\n`);
-  await expect(sh('pwd', { workdir: '..' })).rejects.toThrow(DeniedError);
-  await expect(sh('pwd', { workdir: 'missing' })).rejects.toMatchObject({ code: 'ENOENT' });
-  await expect(sh('pwd', { workdir: 'file' })).rejects.toMatchObject({ code: 'ENOTDIR' });
-  await expect(start(['no-such-program'])).rejects.toMatchObject({ code: 'ENOENT', path: 'no-such-program' });
+test('refuses words with NUL, and a folder that does not exist', async () => {
   await expect(start(['printf', '\0'])).rejects.toMatchObject({ code: 'ERR_INVALID_ARG_VALUE' });
   const gone = local(join(folder, 'gone')).exec;
   await expect(gone.start({ argv: ['pwd'] })).rejects.toThrow('There is no folder');
@@ -277,7 +146,7 @@ test('programs get no secrets, and need no terminal', async () => {
   });
   const { exec } = local(folder, { env: { PATH: process.env['PATH']!, ONLY: 'this' } });
   const execution = await exec.start({ argv: ['env'], env: { ADDED: 'that' } });
-  const text = await textOf(execution);
+  const text = await outputText(execution);
   expect(text.split('\n').map((line) => line.replace(/^(TREADLE_PROCESS_).*/, '$1'))).toEqual(
     expect.arrayContaining(['ONLY=this', 'ADDED=that', 'TREADLE_PROCESS_']),
   );
@@ -300,5 +169,5 @@ test('git runs nothing that a file of the folder names', async () => {
 
 test('has the ripgrep of the package', async () => {
   const { ripgrep } = ops.exec;
-  expect(await textOf(await start([ripgrep!, '--no-config', '--version']))).toMatch(/^ripgrep \d+/);
+  expect(await outputText(await start([ripgrep!, '--no-config', '--version']))).toMatch(/^ripgrep \d+/);
 });
