@@ -60,6 +60,8 @@ export interface ToolExecutor {
    * listed, the item has the error, and the response goes on without them. Names that are taken get the label in front.
    */
   readonly lists?: boolean;
+  /** True: the functions are tools that were made with `tool`. A run calls them itself, unless the client approves their calls. */
+  readonly offersTools?: boolean;
   /**
    * Runs a call. Returns what a tool may return: a text, `{ content, isError }`, a value with a JSON form, or a promise. An
    * error that it throws becomes an error result for the model, and the run continues.
@@ -82,6 +84,7 @@ export function registeredTools(tools: readonly Tool[]): ToolExecutor {
   const byName = new Map(tools.map((tool) => [tool.name, tool]));
   return {
     kind: 'mcp',
+    offersTools: true,
     canExecute: (tool) => tool['server_label'] === OWN_LABEL,
     functions(tool) {
       const allowed = allowedNames(tool);
@@ -96,7 +99,8 @@ export function registeredTools(tools: readonly Tool[]): ToolExecutor {
       }
       return allowed === undefined ? tools : allowed.map((name) => byName.get(name)!);
     },
-    execute: ({ name, input }, context) => byName.get(name)!.execute!(input, context),
+    // What was offered is one of the tools, or another version of it.
+    execute: ({ offered, input }, context) => (offered as Tool).execute!(input, context),
   };
 }
 

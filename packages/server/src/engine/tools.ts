@@ -350,9 +350,13 @@ function hostedTools(
   const used = new Set(functions.map(({ name }) => name));
   const isUsed = (name: string): boolean => used.has(name) || isTaken(name);
   return permitted.map((one): Hosted => {
-    const { annotations: _, serverName: __, serverDescription: ___, name: ownName, ...definition } = one;
     const isAsked = mustApprove(one);
     if (isAsked && !approvals) throw noApprovals(origin);
+    // Making a tool takes longer than the rest of its way to the model.
+    if (executor.offersTools && !executor.lists && !isAsked) {
+      return { tool: one as Tool, origin, ownName: one.name, isApproved: false, isListed: false };
+    }
+    const { annotations: _, serverName: __, serverDescription: ___, name: ownName, ...definition } = one;
     const name = executor.lists && isTaken(ownName) ? nameWithLabel(labelOf(origin), ownName, isUsed) : ownName;
     used.add(name);
     return {

@@ -318,7 +318,9 @@ export function driveRun(
       : {
           ...engine.newRun,
           ...common,
-          tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
+          ...(toolset.foundTools.length > 0 && {
+            tools: [...toolset.tools, ...calledTools(toolset.foundTools, plan.messages)],
+          }),
           input: plan.messages,
           ...(open && { answered: open.answered }),
           ...(plan.carried && { carried: plan.carried }),
@@ -416,13 +418,8 @@ export function driveRun(
     };
   }
 
-  const { cancel, detach, send, answer, liftNarrowing } = run;
   const started = addDriven(engine, plan, {
-    cancel,
-    detach,
-    send,
-    answer,
-    liftNarrowing,
+    ...run,
     ...(answered && { answered: answered.promise }),
     ended: awaitEnd(),
   });
@@ -511,11 +508,10 @@ export function ledgerOf(
   caller: RunCaller,
   resume: ResumedRun | undefined,
 ): Ledger | undefined {
-  return ledgerFor?.(principalOf(caller)) ?? (wasBudgeted(resume) ? NO_BUDGETS : undefined);
+  return ledgerFor?.(principalOf(caller)) ?? (resume && wasBudgeted(resume) ? NO_BUDGETS : undefined);
 }
 
-function wasBudgeted(resume: ResumedRun | undefined): boolean {
-  const [first] = resume?.items ?? [];
+function wasBudgeted({ items: [first] }: ResumedRun): boolean {
   return first?.type === 'fact' && first.event.type === 'run-started' && first.event.rules.budgeted === true;
 }
 
@@ -523,7 +519,6 @@ export const NO_BUDGETS: Ledger = { reserve: () => ({ type: 'reserved' }), settl
 
 /** The tools that a conversation has found and called. */
 function calledTools(found: readonly Tool[], messages: readonly Message[]): readonly Tool[] {
-  if (found.length === 0) return found;
   const parts = messages.flatMap((message) => (message.role === 'assistant' ? message.content : []));
   const names = new Set(parts.map((part) => part.type === 'tool-call' && part.name));
   return found.filter(({ name }) => names.has(name));
