@@ -25,6 +25,8 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly store: ServerStore;
   /** Run on the server. Clients use them by the `server_label` "treadle". */
   readonly tools?: readonly Tool[];
+  /** Other versions of `tools`. A run that is resumed keeps the version that it has recorded, by its `fingerprint`. */
+  readonly otherVersions?: readonly Tool[];
   /** Run further kinds of tools on the server. */
   readonly executors?: readonly ToolExecutor[];
   /** Names of `tools` that are available to every request; default none. */
@@ -125,6 +127,7 @@ export type ReplaceableOptions = Pick<
   TreadleServerOptions,
   | 'models'
   | 'tools'
+  | 'otherVersions'
   | 'executors'
   | 'defaultTools'
   | 'instructions'
@@ -149,6 +152,7 @@ export type ReplaceableOptions = Pick<
 const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true } = {
   models: true,
   tools: true,
+  otherVersions: true,
   executors: true,
   defaultTools: true,
   instructions: true,
@@ -216,6 +220,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   models: '',
   store: '',
   tools: 'array',
+  otherVersions: 'array',
   executors: 'array',
   defaultTools: 'array',
   instructions: '',

@@ -80,13 +80,15 @@ type EngineSettings = Pick<
 >;
 
 function engineSettings(options: ReplaceableOptions, log: Logger): EngineSettings {
-  const { models, tools = [], executors = [], defaultTools = [], mcpServers: configured = {} } = options;
+  const { models, tools = [], otherVersions = [], executors = [], defaultTools = [] } = options;
+  const { mcpServers: configured = {} } = options;
   const { policy, toolTimeoutMs = 60_000 } = options;
   return {
     models,
     serverTools: {
       executors: [registeredTools(tools), ...executors, mcpExecutor(configured, { policy, toolTimeoutMs, log })],
       defaultTools,
+      versions: [...tools, ...otherVersions],
       ...(configured.defaults && { defaultServers: configured.defaults }),
       ...(configured.listTimeoutMs !== undefined && { listTimeoutMs: configured.listTimeoutMs }),
     },

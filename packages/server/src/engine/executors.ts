@@ -1,4 +1,4 @@
-import type { Principal, Schema, Tool, ToolContext, ToolDefinition } from '@treadle/core';
+import type { Principal, Schema, Tool, ToolContext, ToolDefinition, ToolFacts } from '@treadle/core';
 import { ApiError, badRequest } from '../api-error.ts';
 
 /** A tool of a request that is not a function: `{ type: 'mcp', server_label: 'treadle', … }`. */
@@ -188,6 +188,8 @@ export interface ServerTools {
   readonly executors: readonly ToolExecutor[];
   /** Names of the server's own tools that are available to every request. */
   readonly defaultTools: readonly string[];
+  /** The server's own tools in all versions that there are; default none. */
+  readonly versions?: readonly Tool[];
   /** Labels of other servers whose tools are available to every request; default none. */
   readonly defaultServers?: readonly string[];
   /** For listing the tools of one server; default 15 seconds. */
@@ -214,6 +216,8 @@ export interface ListedTool {
 }
 
 export interface OpenOptions {
+  /** The tools that a run which is resumed has recorded. */
+  readonly recorded?: readonly Pick<ToolFacts, 'name' | 'fingerprint'>[] | undefined;
   /**
    * The lists that the request was started with, in another process. Servers that it names by their URL are not available any
    * more: their URLs and credentials are not stored.
@@ -262,16 +266,19 @@ export async function openAll(
 /** Undefined: the request goes on without it. */
 async function openTool(
   origin: RequestTool,
-  { executors, listTimeoutMs = LIST_MS }: ServerTools,
+  served: ServerTools,
   asker: Principal,
-  { lists }: OpenOptions,
+  { lists, recorded }: OpenOptions,
 ): Promise<OpenedTool | undefined> {
+  const { executors, versions = [], listTimeoutMs = LIST_MS } = served;
   const executor = executorFor(origin, executors);
   if (!executor && LEFT_OUT.has(toolKind(origin.type))) return undefined;
   if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
   if (!asker.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
   if (!executor.lists) {
-    return { executor, origin, functions: await functionsInTime(executor, origin, asker, listTimeoutMs) };
+    const functions = await functionsInTime(executor, origin, asker, listTimeoutMs);
+    if (!recorded || labelOf(origin) !== OWN_LABEL) return { executor, origin, functions };
+    return { executor, origin, functions: recordedVersions(functions, versions, recorded) };
   }
   // A key for single tools of this server is not for others.
   if (origin['server_url'] != null && !asker.scopes.includes('tools:execute')) {
@@ -284,6 +291,29 @@ async function openTool(
   const listed = await listedFunctions(executor, origin, asker, listTimeoutMs);
   if (!known || listed.error === undefined) return { executor, origin, ...listed };
   return { executor, origin, ...knownFunctions(known), gone: listed.error };
+}
+
+/**
+ * The functions of a run that is resumed, in the versions that it has recorded, as far as these are still there. They keep the
+ * names that the run knows them by, also if another version has such a name now.
+ */
+function recordedVersions(
+  functions: readonly OfferedFunction[],
+  versions: readonly Tool[],
+  recorded: NonNullable<OpenOptions['recorded']>,
+): readonly OfferedFunction[] {
+  const byFingerprint = new Map(versions.map((one) => [one.fingerprint, one]));
+  const had = new Map(recorded.map(({ name, fingerprint }) => [name, fingerprint]));
+  const prints = new Set(had.values());
+  return functions.flatMap((one) => {
+    const { name, fingerprint } = one;
+    const known = had.get(name);
+    if (fingerprint === undefined || known === fingerprint) return one;
+    const version = known === undefined ? undefined : byFingerprint.get(known);
+    if (version) return { ...version, name };
+    // If the run knows this version by another name, it keeps that.
+    return known === undefined && prints.has(fingerprint) ? [] : one;
+  });
 }
 
 const GONE =

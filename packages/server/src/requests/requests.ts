@@ -436,7 +436,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       // A run that is cancelled does nothing.
       if (!cancel) checkRunKey(engine, caller);
       const { items, state } = await replayItems(store, runId, { tenant });
-      const run = { id: runId, caller, journal: store, lease, isCancelled: cancel };
+      const recorded = state.nextTools ?? state.tools;
+      const run = { id: runId, caller, journal: store, lease, isCancelled: cancel, recorded };
       const resume = {
         items,
         usedTokens: state.usage.outputTokens,

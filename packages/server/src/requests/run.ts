@@ -26,6 +26,7 @@ import {
   type StartedRun,
   type StartingCall,
   type Tool,
+  type ToolFacts,
   type Verdict,
   type Waiting,
 } from '@treadle/core';
@@ -109,10 +110,12 @@ export interface RunPlan {
   readonly approvals?: boolean;
   /** The run is resumed only to be cancelled. It does nothing. */
   readonly isCancelled?: boolean;
+  /** The tools that a run which is resumed has recorded. */
+  readonly recorded?: readonly ToolFacts[];
 }
 
 /** What of the plan of a stored run follows from its record. */
-export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled'>;
+export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled' | 'recorded'>;
 
 interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals' | 'keeps'> {
   /** The session of a run whose request names none: its conversation. */
@@ -157,7 +160,7 @@ export async function planRun(
     ...(after && { after: after.id }),
     ...(facts && { facts }),
     policy: engine.policy,
-    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists }),
+    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists, recorded: run.recorded }),
   };
 }
 
