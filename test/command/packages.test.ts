@@ -51,6 +51,17 @@ describe('tools of packages', () => {
     expect((await tools('list')).stdout).toMatch(/^say .*\(disabled: permissions\.network = false\)$/m);
   });
 
+  test('get no secrets of the environment', async () => {
+    vi.stubEnv('MY_API_KEY', 'the secret');
+    vi.stubEnv('MY_PLACE', 'the place');
+    await configure('enable_sandboxing = false\n');
+    await writePackage('say', { script: 'env', more: 'touches = []\n' });
+    const { stdout } = await tools('call', 'say', '{}');
+    expect(stdout).toContain('MY_PLACE=the place');
+    expect(stdout).toMatch(/^TREADLE_CALL_KEY=\S+$/m);
+    expect(stdout).not.toContain('the secret');
+  });
+
   test('are offered to models beside the tools of the command, or alone', async () => {
     await writePackage('say', { more: 'touches = []\n' });
     await fixture.script({ calls: [{ name: 'say', arguments: '{"word":"hi"}' }] }, { text: ['Done.'] });
@@ -154,6 +165,23 @@ describe('tools of packages of the project', () => {
     expect(first).toBe('--word hi\n');
     expect(last).toContain('The package "own" has changed since it was loaded, so it was not run.');
   });
+
+  test.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))(
+    'cannot be changed by commands in the sandbox, also not between the comparison and the start',
+    async () => {
+      const change = 'echo evil >> skills/own/bin/x; mv skills/own skills/other; echo made > skills/new.txt; echo end';
+      const bash = { calls: [{ name: 'bash', arguments: JSON.stringify({ command: change }) }] };
+      await fixture.play.write(
+        'treadle.toml',
+        '[orchestrator.tools]\nskills_path = "skills"\nsandbox_engine = "bubblewrap"\n',
+      );
+      await fixture.script(bash, sayOwn, { text: ['Done.'] });
+      await runOwn('--trust-skills', '--yes');
+      const [changed, said] = answers();
+      expect(changed).toMatch(/Read-only file system[^]*end/);
+      expect(said).toBe('--word hi\n');
+    },
+  );
 
   test('are trusted together with its skills', async () => {
     await fixture.play.write('skills/know/SKILL.md', '---\ndescription: Knows\n---\nText');

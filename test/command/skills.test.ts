@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { installedEngine } from '@treadle/tools/sandbox';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
@@ -39,29 +39,37 @@ async function run(steps: readonly Step[], args: readonly string[], sub = 'run',
 const system = (index = 0): string => String(server!.requests[index]!.messages[0]!.content);
 const offered = (index: number): readonly string[] => server!.requests[index]!.tools!.map((tool) => tool.function.name);
 const lastText = (index: number): string => JSON.stringify(server!.requests[index]!.messages.at(-1));
+const read = (path: string) => ({ name: 'read', arguments: JSON.stringify({ path: join(home.folder, path) }) });
 const use = (skill_name: string): Step => ({ calls: [{ name: 'skill', arguments: JSON.stringify({ skill_name }) }] });
 
 describe('a run', () => {
   test('learns of the skills of the user, activates one and reads its files, and nothing else', async () => {
     await home.write(`${OWN}/count/SKILL.md`, skill('description: Counts words\nallowed-tools: Read'));
     await home.write(`${OWN}/count/reference.md`, 'the reference');
+    await home.write(`${OWN}/count/.env`, 'KEY=the secret');
+    await home.write(`${OWN}/other/SKILL.md`, skill('description: d'));
+    await home.write(`${OWN}/other/reference.md`, 'the secret');
     await home.write('.treadle/secret.txt', 'the secret');
-    const read = (path: string) => ({ name: 'read', arguments: JSON.stringify({ path: join(home.folder, path) }) });
+    await symlink(join(home.folder, '.treadle/secret.txt'), join(home.folder, OWN, 'count/link.md'));
+    const others = [`${OWN}/other/reference.md`, '.treadle/secret.txt', `${OWN}/count/.env`, `${OWN}/count/link.md`];
     const steps: readonly Step[] = [
+      { calls: [read(`${OWN}/count/reference.md`)] },
       use('count'),
-      { calls: [read(`${OWN}/count/reference.md`), read('.treadle/secret.txt'), { name: 'glob', arguments: '{}' }] },
+      { calls: [read(`${OWN}/count/reference.md`), ...others.map(read), { name: 'glob', arguments: '{}' }] },
       { text: ['ok'] },
     ];
     const { stdout, code } = await run(steps, ['go']);
     expect([code, stdout]).toEqual([0, 'ok\n']);
+    expect(lastText(1)).toContain('was denied');
     expect(system()).toContain('# Available skills');
     expect(system()).toContain('\n- count: Counts words');
-    expect(lastText(1)).toContain('Do it well.');
-    expect(offered(1)).toEqual(expect.arrayContaining(['read', 'skill', 'question']));
-    expect(offered(1)).not.toContain('write');
-    const results = JSON.stringify(server!.requests[2]!.messages.slice(-3));
+    expect(lastText(2)).toContain('Do it well.');
+    expect(offered(2)).toEqual(expect.arrayContaining(['read', 'skill', 'question']));
+    expect(offered(2)).not.toContain('write');
+    const results = JSON.stringify(server!.requests[3]!.messages.slice(-6));
     expect(results).toContain('the reference');
     expect(results).not.toContain('the secret');
+    expect(results.split('was denied')).toHaveLength(1 + others.length);
     expect(results).toContain('The tool \\"glob\\" is not allowed here');
   });
 
@@ -94,6 +102,16 @@ describe('a run', () => {
     const untrusted = await run([{ text: ['ok'] }], ['go']);
     expect(untrusted.stderr).toContain('1 skill of the project are not trusted, and not used: deploy.');
     expect(offered(0)).not.toContain('skill');
+    const named = await run([], ['--skill', 'deploy', 'go']);
+    expect([named.code, server!.requests.length]).toEqual([2, 0]);
+    expect(named.stderr).toMatch(
+      /The skill "deploy" is not used, because the skills of the project are not trusted\. Use them with --trust-skills, or/,
+    );
+    await server!.close();
+    const inChat = await run([], [], 'chat', '/deploy now\n');
+    expect(inChat.stdout + inChat.stderr).toContain('The skill "deploy" is not used');
+    expect(server!.requests).toEqual([]);
+    await server!.close();
     const [fingerprint] = /sha256:[\da-f]{64}/.exec(untrusted.stderr)!;
     await server!.close();
 
@@ -113,18 +131,35 @@ describe('a run', () => {
     expect(offered(0)).not.toContain('skill');
   });
 
+  test('tells of ten problems with skills, and of how many more there are', async () => {
+    for (let index = 0; index < 12; index++) await home.write(`${OWN}/s${index}/SKILL.md`, 'no front matter');
+    const { stderr } = await run([{ text: ['ok'] }], ['go']);
+    expect(stderr.match(/A skill is not used/g)).toHaveLength(10);
+    expect(stderr).toContain('2 more problems with skills: treadle skills check');
+  });
+
   test('resumes with its skills, and stays narrowed', async () => {
     await home.write(`${OWN}/ask/SKILL.md`, skill('description: d\nallowed-tools: Read\napprovals: [read]'));
-    const read: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
-    const paused = await run([use('ask'), read], ['--ask', 'always', 'go']);
+    await home.write(`${OWN}/ask/reference.md`, 'the reference');
+    const reads: Step = { calls: [read(`${OWN}/ask/reference.md`)] };
+    const paused = await run([use('ask')], ['--ask', 'always', 'go']);
     expect(paused.code).toBe(4);
     const [id] = /run_\w+/.exec(paused.stderr)!;
     await server!.close();
-    server = await scriptedOpenAi([{ text: ['ok'] }]);
+    server = await scriptedOpenAi([reads, { text: ['ok'] }, reads, { text: ['forked'] }]);
     const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--yes'];
     const resumed = await command(['runs', 'resume', id, ...flags], play.folder);
     expect([resumed.code, resumed.stdout]).toEqual([0, 'ok\n']);
     expect(offered(0)).toEqual(['read', 'question', 'skill']);
+    expect(lastText(1)).toContain('the reference');
+    const changed = ['--result', 't2.tool.0=changed'];
+    const forked = await command(['runs', 'fork', id, ...changed, ...flags], play.folder);
+    expect(forked).toMatchObject({ code: 0, stdout: 'forked\n' });
+    expect(offered(2)).toEqual(['read', 'question', 'skill']);
+    expect([lastText(2), lastText(3)]).toEqual([
+      expect.stringContaining('changed'),
+      expect.stringContaining('the reference'),
+    ]);
   });
 });
 
@@ -139,18 +174,37 @@ test('on a terminal, the user is asked once about the skills of a project, until
   expect(await terminal.exit).toBe(0);
   await command(args, play.folder);
   expect([0, 1].map((index) => offered(index).includes('skill'))).toEqual([true, true]);
-  expect(JSON.parse(await readFile(join(home.folder, '.treadle/trusted-skills.json'), 'utf8'))).toEqual({
-    [play.folder]: expect.stringMatching(/^sha256:/),
+  expect(JSON.parse(await readFile(join(home.folder, '.treadle/trusted-skills.jsonl'), 'utf8'))).toEqual({
+    project: play.folder,
+    fingerprint: expect.stringMatching(/^sha256:/),
   });
   await play.write('.agents/skills/deploy/SKILL.md', skill('description: Deploys everything'));
   expect((await command(args, play.folder)).stderr).toContain('are not trusted');
   expect(offered(2).includes('skill')).toBe(false);
 });
 
+test('an explanation says what the policy has judged, with the skills that are active', async () => {
+  await home.write(`${OWN}/ask/SKILL.md`, skill('description: d\nallowed-tools: Read\nautonomy: 0\napprovals: [read]'));
+  await home.write(`${OWN}/ask/reference.md`, 'the reference');
+  server = await scriptedOpenAi([use('ask'), { calls: [read(`${OWN}/ask/reference.md`)] }, { text: ['ok'] }]);
+  const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--tools', 'read-only'];
+  const terminal = fakeTerminal(['run', ...flags, 'go'], play.folder, 200);
+  await terminal.shows('Allow it?');
+  terminal.type('e\n');
+  await terminal.shows('level 0 (read-only)');
+  await terminal.shows('Allow it?');
+  terminal.type('y\n');
+  expect(await terminal.exit).toBe(0);
+  expect(terminal.screen()).not.toContain('denied by');
+  expect(lastText(2)).toContain('the reference');
+});
+
 describe('a chat', () => {
   test('activates a skill with a slash for the rest of the conversation, and lifts it only by hand', async () => {
     await home.write(`${OWN}/review/SKILL.md`, skill('description: Reviews\nallowed-tools: Read'));
+    await home.write(`${OWN}/review/reference.md`, 'the reference');
     await home.write(`${OWN}/own/SKILL.md`, skill('description: d\ninvocation_mode: model'));
+    const reads: Step = { calls: [read(`${OWN}/review/reference.md`)] };
     const lines = [
       '/review this change',
       'and this',
@@ -161,11 +215,15 @@ describe('a chat', () => {
       'free',
       '',
     ].join('\n');
-    const steps = [{ text: ['one'] }, { text: ['two'] }, use('own'), { text: ['three'] }];
+    const steps = [{ text: ['one'] }, reads, { text: ['two'] }, use('own'), reads, { text: ['three'] }];
     const { stdout, stderr } = await run(steps, [], 'chat', lines);
     expect(stdout).toContain('three');
     expect(lastText(0)).toMatch(/"this change\\n\\nThe skill.*Do it well\./);
-    expect([0, 1, 3].map((index) => offered(index).includes('write'))).toEqual([false, false, true]);
+    expect([0, 1, 4].map((index) => offered(index).includes('write'))).toEqual([false, false, true]);
+    expect([lastText(2), lastText(5)]).toEqual([
+      expect.stringContaining('the reference'),
+      expect.stringContaining('was denied'),
+    ]);
     const shown = stdout + stderr;
     expect(shown).toContain('/review (active): Reviews');
     expect(shown).toContain('The skill "own" can be activated only by the model.');
@@ -256,6 +314,12 @@ describe('treadle skills', () => {
     expect([code, existsSync(join(home.folder, OWN, 'pdf/SKILL.md'))]).toEqual([0, true]);
     expect(stderr).toContain('treadle skills check');
     expect((await skills('add', `file://${repository}#../..`)).stderr).toContain('leads out of the repository');
+    await play.write('elsewhere/other/SKILL.md', skill('description: d'));
+    await symlink(join(play.folder, 'elsewhere'), join(repository, 'linked'));
+    git('add', '.');
+    git('commit', '-qm', 'link');
+    expect((await skills('add', `file://${repository}#linked`)).stderr).toContain('leads out of the repository');
+    expect(existsSync(join(home.folder, OWN, 'other'))).toBe(false);
     await rm(repository, { recursive: true });
     expect((await skills('add', `file://${repository}`)).stderr).toContain('cannot be cloned');
   });
@@ -303,6 +367,35 @@ describe.runIf(needs('bubblewrap', installedEngine('bubblewrap') !== undefined))
       expect(answers()[1]).not.toContain('secret');
       expect(await readFile(join(play.folder, 'made.txt'), 'utf8')).toBe('made\n');
       expect(existsSync(join(home.folder, OWN, 'work/scripts/evil'))).toBe(false);
+    });
+
+    test('is seen only while its skill is active, also by a shell that runs on, without its private files', async () => {
+      const folder = join(home.folder, OWN);
+      for (const name of ['work', 'other']) await home.write(`${OWN}/${name}/data.txt`, `data of ${name}\n`);
+      await home.write(`${OWN}/other/SKILL.md`, skill('description: d'));
+      await home.write(`${OWN}/work/.env`, 'KEY=hidden\n');
+      await home.write(`${OWN}/pack/skill.toml`, '[[tools]]\nname = "say"\nbinary = "bin"\ndescription = "Says"\n');
+      await home.write(`${OWN}/pack/bin`, `#!/bin/sh\ncat ${folder}/*/data.txt ${folder}/pack/data.txt\n`);
+      await chmod(join(folder, 'pack/bin'), 0o755);
+      await home.write(`${OWN}/pack/data.txt`, 'data of pack\n');
+      await play.write('look.sh', `cat ${folder}/*/data.txt ${folder}/work/.env\n`);
+      await home.write(`${OWN}/work/SKILL.md`, skill('description: Works\nallowed-tools: Bash say'));
+      const bash = (input: object) => ({ name: 'bash', arguments: JSON.stringify(input) });
+      const shell = bash({ command: 'sh look.sh', session: 'main' });
+      const there = bash({ command: 'pwd', workdir: join(folder, 'work') });
+      const looks = [shell, there, { name: 'say', arguments: '{}' }];
+      server = await scriptedOpenAi([{ calls: looks }, use('work'), { calls: looks }, { text: ['done'] }]);
+      const flags = ['--model', 'scripted', '--base-url', server.baseURL, '--tools', 'bash,say', '--yes'];
+      await command(['run', ...flags, 'go'], play.folder);
+      const [before, thereBefore, saidBefore, , meanwhile, thereThen, said] = answers();
+      const seen = (text = ''): readonly string[] => text.match(/data of \w+|hidden/g) ?? [];
+      expect([before, meanwhile].map(seen)).toEqual([[], ['data of work']]);
+      expect([saidBefore, said].map(seen)).toEqual([
+        ['data of pack', 'data of pack'],
+        ['data of pack', 'data of work', 'data of pack'],
+      ]);
+      expect(thereBefore).toContain('denied');
+      expect(thereThen).toBe(`${join(folder, 'work')}\n`);
     });
 
     test('belongs to a project above the working folder: its folder can be read, and nothing else there', async () => {

@@ -33,6 +33,8 @@ export interface TestClient extends AsyncDisposable {
   resources(cursor?: string): Promise<{ resources: readonly { uri: string }[]; nextCursor?: string | undefined }>;
   read(uri: string): Promise<string>;
   subscribe(uri: string): Promise<unknown>;
+  prompts(): Promise<readonly string[]>;
+  prompt(name: string): Promise<string>;
 }
 
 export interface CallResult {
@@ -69,6 +71,8 @@ export async function newClient(target: Target, options: ClientOptions = {}): Pr
     resources: (cursor) => client.request({ method: 'resources/list', params: cursor === undefined ? {} : { cursor } }),
     read: async (uri) => textIn((await client.readResource({ uri })).contents),
     subscribe: (uri) => client.subscribeResource({ uri }),
+    prompts: async () => (await client.listPrompts()).prompts.map(({ name }) => name),
+    prompt: async (name) => (await client.getPrompt({ name })).messages.map(({ content }) => textIn([content])).join(),
     [Symbol.asyncDispose]: () => client.close(),
   };
 }
@@ -92,6 +96,8 @@ export async function oldClient(target: Target, options: ClientOptions = {}): Pr
     resources: (cursor) => client.listResources(cursor === undefined ? {} : { cursor }),
     read: async (uri) => textIn((await client.readResource({ uri })).contents),
     subscribe: (uri) => client.subscribeResource({ uri }),
+    prompts: async () => (await client.listPrompts()).prompts.map(({ name }) => name),
+    prompt: async (name) => (await client.getPrompt({ name })).messages.map(({ content }) => textIn([content])).join(),
     [Symbol.asyncDispose]: () => client.close(),
   };
 }

@@ -7,12 +7,14 @@ import { main } from 'treadle';
 import { describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
 import type { Step } from '../command/scripted-openai.ts';
-import { logLines, testIo, useServeFixture } from './serve-command.ts';
+import { logLines, testIo, useServeFixture, type ServeCommand } from './serve-command.ts';
 
 const SERVER_TOOLS = [{ type: 'mcp', server_label: 'treadle' }] as const;
 const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 
 const fixture = useServeFixture();
+
+const POLL = { interval: 5, timeout: 30_000 };
 
 describe('models', () => {
   test('are all entries of the configuration with a key; requests without a model get the default', async () => {
@@ -254,6 +256,67 @@ test('packages of tools are reloaded when they change, and one that is added is 
       ['first'],
       ['second'],
     ]);
+  } finally {
+    await rm(skills, { recursive: true });
+  }
+});
+
+test.each([
+  ['is still there', 'old'],
+  ['is gone', undefined],
+])('after a restart, a run has the version of a tool that it was started with, if that %s', async (_, printed) => {
+  const skills = await mkdtemp(path.join(tmpdir(), 'treadle-skills-'));
+  const write = async (word: string, version: string): Promise<void> => {
+    await mkdir(path.join(skills, word));
+    await writeFile(path.join(skills, word, 'x'), `#!/bin/sh\necho ${word}\n`, { mode: 0o755 });
+    const text = `[[tools]]\nname = "say"\nbinary = "x"\ndescription = "${word}"\nversion = "${version}"\n`;
+    await writeFile(path.join(skills, word, 'skill.toml'), text);
+  };
+  type Waiting = { readonly effect: string; readonly digest: string };
+  const waitingFor = async (server: ServeCommand, id: string): Promise<readonly Waiting[]> =>
+    (JSON.parse((await server.get(`/v1/runs/${id}`)).text) as { waiting: readonly Waiting[] }).waiting;
+  try {
+    await write('old', '1.0.0');
+    await fixture.configure(
+      `[orchestrator.tools]\nskills_path = "${skills}"\nsandbox_engine = "none"\n` +
+        '[server]\ntools = ["say"]\ndefault_tools = ["say"]\nwait_for_answers = true',
+      { calls: [{ name: 'say', arguments: '{}' }] },
+      { text: ['done'] },
+      { calls: [{ name: 'say', arguments: '{}' }] },
+      { text: ['done'] },
+    );
+    const first = await fixture.serve();
+    const { body } = await first.respond({ input: 'hi', background: true });
+    const { id } = body;
+    await expect.poll(() => waitingFor(first, id), POLL).toHaveLength(1);
+    const [asked] = await waitingFor(first, id);
+    await first.stop();
+
+    await write('new', '2.0.0');
+    if (printed === undefined) await rm(path.join(skills, 'old'), { recursive: true });
+    const second = await fixture.serve();
+    const answer = { type: 'approval', effect: asked!.effect, digest: asked!.digest, approved: true };
+    const sent = await fetch(`${second.url}/v1/runs/${id}/answers`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ answers: [answer] }),
+    });
+    expect(sent.status).toBe(200);
+    if (printed === undefined) {
+      // The answer was about the other version, so people are asked again.
+      const again = { effect: asked!.effect, digest: expect.not.stringContaining(asked!.digest) };
+      await expect.poll(() => waitingFor(second, id), POLL).toMatchObject([again]);
+      expect(fixture.provider.requests).toHaveLength(1);
+      return;
+    }
+    await expect.poll(async () => (await second.get(`/v1/responses/${id}`)).body.status, POLL).toBe('completed');
+    const [, after] = fixture.provider.requests;
+    expect(after!.messages.at(-1)).toMatchObject({ role: 'tool', content: `${printed}\n` });
+    expect(after!.tools!.map((one) => [one.function.name, one.function.description])).toEqual([['say', 'old']]);
+    // A new run has the newest.
+    await second.respond({ input: 'hi', background: true });
+    await expect.poll(() => fixture.provider.requests.length, POLL).toBe(3);
+    expect(fixture.provider.requests[2]!.tools!.map((one) => one.function.description)).toEqual(['new']);
   } finally {
     await rm(skills, { recursive: true });
   }

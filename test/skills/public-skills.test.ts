@@ -236,20 +236,28 @@ describe('a scripted model with the real tools', () => {
 describe('the chat of the server', () => {
   test('a message with a slash activates a skill for the conversation, and the model learns of the others', async () => {
     const store = sqliteStore(':memory:');
-    using model = scriptedModel(['One.', 'Two.']);
+    using model = scriptedModel(['One.', 'Two.', 'Three.']);
     const tools = [...codingTools(local(work)), skillTool({ skills })];
     const defaultTools = tools.map(({ name }) => name);
-    await using server = await startInProcess(model, { store, skills, tools, defaultTools });
+    const options = { store, skills, tools, defaultTools };
+    await using server = await startInProcess(model, options);
     const first = await postChat(server.url, { message: '/code-review the last change' });
     const { conversation_id: conversation } = await first.event('conversation_meta');
     await first.ended;
     await (
       await postChat(server.url, { conversation_id: conversation, message: 'and /etc/hosts' })
     ).ended;
-    const [request, next] = model.requests;
+    // Another process has it, too.
+    await using other = await startInProcess(model, options);
+    await (
+      await postChat(other.url, { conversation_id: conversation, message: 'and now' })
+    ).ended;
+    const [request, next, last] = model.requests;
     expect(request!.instructions).toContain('- code-review: Reviews code');
     expect(request!.instructions).not.toContain('- deploy:');
     expect(JSON.stringify(request!.messages)).toContain('go through it');
+    for (const later of [next!, last!]) expect(JSON.stringify(later.messages)).toContain('go through it');
+    expect(last!.tools).toEqual(next!.tools);
     const offered = next!.tools.map(({ name }) => name);
     expect(offered).toEqual(expect.arrayContaining(['read', 'grep', 'glob', 'skill']));
     expect(offered).not.toContain('bash');

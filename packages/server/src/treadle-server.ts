@@ -25,6 +25,7 @@ import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/me
 import { route, type Route } from './http/routes.ts';
 import { createServer, type Listening } from './http/server.ts';
 import type { OpenedMcp } from './apis/mcp/endpoint.ts';
+import type { McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
 import { responses } from './apis/responses/responses.ts';
 import { runStarter } from './apis/responses/start-run.ts';
@@ -51,7 +52,7 @@ export interface TreadleServer {
   replaceKeys(keys: readonly ApiKey[]): void;
   /**
    * Replaces all options that can change while the server runs, with the keys; one that is absent gets its default. Requests and runs
-   * that begin or are resumed later have the new ones. Of `mcp`, only `policy` changes. Throws if they are not valid; then
+   * that begin or are resumed later have the new ones. Of `mcp`, only `policy` and `register` change. Throws if they are not valid; then
    * nothing has changed.
    */
   replace(options: ReplaceableOptions): void;
@@ -115,6 +116,12 @@ function instructionsBy(
 ): (model: string) => string | undefined {
   const texts = new Map(Object.entries(typeof given === 'string' ? { '*': given } : given));
   return (model) => texts.get(model) ?? texts.get('*');
+}
+
+/** Those that the server was started with, and what of the current ones replaces them. */
+function mcpOptions({ policy: _, register: __, ...started }: McpOptions = {}, current: McpOptions = {}): McpOptions {
+  const { policy, register } = current;
+  return { ...started, ...(policy && { policy }), ...(register && { register }) };
 }
 
 const NO_TOOLS: readonly Tool[] = [];
@@ -193,7 +200,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         stored,
         runs: allRuns,
         tools: () => current.tools ?? NO_TOOLS,
-        options: () => ({ ...options.mcp, ...current.mcp }),
+        options: () => mcpOptions(options.mcp, current.mcp),
         heartbeatMs,
         stopping: stopping.signal,
       }),

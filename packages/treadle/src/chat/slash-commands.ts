@@ -122,11 +122,14 @@ export async function runSlashCommand(line: string, chat: Chat): Promise<string 
   const [, name, argument = ''] = /^(\/[a-z0-9-]*)(?:\s+(.*))?$/s.exec(line) ?? [];
   if (name === undefined) return undefined;
   const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  const untrusted = command ? undefined : chat.session.whyUntrusted(name.slice(1));
+  if (untrusted !== undefined) return untrusted;
   if (!command && argument !== '') return undefined;
   if (!command) {
     const skills = chat.session.skills.map((skill) => `/${skill.name}`);
-    const names = [...Object.keys(COMMANDS), '/exit', ...skills];
-    return `There is no command ${name}.${didYouMean(name, names)} Commands: ${names.join(', ')}.`;
+    const names = [...Object.keys(COMMANDS), '/exit'];
+    const more = skills.length === 0 ? '' : ' "/skills" lists the skills.';
+    return `There is no command ${name}.${didYouMean(name, [...names, ...skills])} Commands: ${names.join(', ')}.${more}`;
   }
   if (argument !== '' && command.argument === undefined) return `${name} takes no argument.`;
   return command.run(chat, argument.trim());

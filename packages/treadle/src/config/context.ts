@@ -13,8 +13,8 @@ export interface CommandContext extends ConfiguredPlace {
   readonly store: StoreLocation;
   /** The packages of tools. */
   readonly packages: CommandPackages;
-  /** Of the skills that are used. */
-  readonly skillFolders?: readonly string[];
+  /** The folders of skills that runs may read while these sources narrow them. Absent: none. */
+  readonly readable?: (narrowedBy: readonly string[]) => readonly string[];
 }
 
 export async function resolveContext(values: LocationValues, io: Io): Promise<CommandContext> {

@@ -9,6 +9,7 @@ import {
   type PolicyOptions,
   type PolicyRules,
   type RateStore,
+  type RuleContext,
   type RulePolicy,
 } from '@treadle/core/policy';
 import { pathFacts, urlFacts } from '@treadle/tools';
@@ -16,7 +17,6 @@ import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { userName, type ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
-import { outsideSkillFolders } from '../skills/command-skills.ts';
 import { explanationLines } from './explanation.ts';
 import { judgedCall } from './judged-call.ts';
 import { exactGlob, unattended, type UnattendedOptions } from './unattended.ts';
@@ -35,13 +35,28 @@ export function commandPolicy(
   asking: Asking,
   { rates, onDenied, onRefused }: CommandPolicyOptions = {},
 ): RulePolicy {
-  const rules = withSkillFolders(withOwnFiles(rulesOf(context.loaded.config), context), context);
-  const options = { ...factsOptions(context.folder, rules), ...(rates && { rates }) };
+  const rules = withOwnFiles(rulesOf(context.loaded.config), context);
+  const { folder, readable } = context;
+  const options = { ...factsOptions(folder, rules), ...(readable && { readable }), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
-  if (asking !== 'yes' && asking !== 'never') return made;
+  if (asking !== 'yes' && asking !== 'never') return remembered(made);
   const watched = onRefused ? reported(made, onRefused) : made;
   if (asking === 'yes') return approved(watched, userName());
-  return unattended(watched, { folder: context.folder, file: context.loaded.file, onDenied });
+  return unattended(watched, { folder, file: context.loaded.file, onDenied });
+}
+
+/** What the last calls were judged with, for explanations. */
+const judgedWith = new WeakMap<RulePolicy, RuleContext>();
+
+function remembered(made: RulePolicy): RulePolicy {
+  const remembering: RulePolicy = {
+    ...made,
+    judge(calls, context) {
+      judgedWith.set(remembering, context);
+      return made.judge(calls, context);
+    },
+  };
+  return remembering;
 }
 
 interface CommandPolicyOptions extends Pick<UnattendedOptions, 'onDenied'> {
@@ -106,10 +121,10 @@ function factsOptions(folder: string, { private: own }: PolicyRules): PolicyOpti
   const home = homedir();
   let analyse: Analysers['command'];
   const analysers: Analysers = {
-    command: async (command) => {
+    command: async (...about) => {
       const { commandAnalyser } = await import('@treadle/tools/commands');
       analyse ??= commandAnalyser({ folder, ...(own?.paths && { private: own.paths }) });
-      return analyse(command);
+      return analyse(...about);
     },
     path: (path) => pathFacts(path, { folder, home }),
     url: urlFacts,
@@ -138,13 +153,6 @@ function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): Po
     : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
 }
 
-/** Lets agents read the files of skills outside of the working folder. What is denied stays denied. */
-function withSkillFolders(rules: PolicyRules, context: CommandContext): PolicyRules {
-  const folders = outsideSkillFolders(context).map((folder) => `${exactGlob(folder)}/**`);
-  if (folders.length === 0) return rules;
-  return { ...rules, paths: { ...rules.paths, read: [...(rules.paths?.read ?? ['**']), ...folders] } };
-}
-
 /** The store is open by now, unless a call is only explained. */
 function behindLinks(file: string): string {
   try {
@@ -168,7 +176,8 @@ export function requestExplainer(made: RulePolicy, tools: () => readonly Tool[],
   return async ({ call: { name, arguments: text } }) => {
     const tool = tools().find((one) => one.name === name);
     const judged = tool ? await judgedCall(tool, text) : { call: { name } };
-    return 'problem' in judged ? [judged.problem] : explanationLines(await made.explain(judged.call), colours);
+    if ('problem' in judged) return [judged.problem];
+    return explanationLines(await made.explain(judged.call, judgedWith.get(made)), colours);
   };
 }
 

@@ -66,11 +66,17 @@ function withStop(sentence: string): string {
 export async function allowingLines(
   { asking, folder }: { readonly asking: RulePolicy; readonly folder: string },
   call: JudgedCall,
-  { autonomy, principal, exposure }: Pick<RuleContext, 'autonomy' | 'principal' | 'exposure'> = {},
+  {
+    autonomy,
+    narrowedBy,
+    principal,
+    exposure,
+  }: Pick<RuleContext, 'autonomy' | 'narrowedBy' | 'principal' | 'exposure'> = {},
 ): Promise<readonly string[] | undefined> {
   const { rules } = asking;
   const context = {
     ...(autonomy !== undefined && { autonomy }),
+    ...(narrowedBy && { narrowedBy }),
     ...(principal && { principal }),
     ...(exposure && { exposure }),
   };

@@ -30,7 +30,7 @@ import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
 import { chooseTools, commandTools, sandboxFor, type ToolPlace } from '../tools/command-tools.ts';
 import { skillsInstructions, skillToolFor, withSkills } from '../skills/command-skills.ts';
-import { openSkills } from '../skills/open-skills.ts';
+import { openSkills, type CommandSkills } from '../skills/open-skills.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
@@ -53,6 +53,8 @@ export interface Session {
   readonly deniedTools: ReadonlySet<string>;
   /** The skills that runs may use. */
   readonly skills: readonly LoadedSkill[];
+  /** Why a skill of the project is not used; undefined if there is no such skill. */
+  readonly whyUntrusted: CommandSkills['whyUntrusted'];
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
   /** All tools that a run may be offered on the way, as they are now. */
@@ -99,6 +101,7 @@ export async function openSession(
   const {
     skills,
     notices: skillNotices,
+    whyUntrusted,
     ...trusting
   } = await openSkills(context, {
     trust: values['trust-skills'] === true,
@@ -106,6 +109,8 @@ export async function openSession(
   });
   ({ context } = trusting);
   // Names that cannot be activated are told before anything is opened.
+  const [untrusted] = (values.skill ?? []).flatMap((name) => whyUntrusted(name) ?? []);
+  if (untrusted !== undefined) throw new CommandError(untrusted);
   withSkills('task', skills, values.skill);
   const model = await openModel(choice);
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
@@ -173,6 +178,7 @@ export async function openSession(
     deniedTools,
     notices,
     skills,
+    whyUntrusted,
     store,
     allTools,
     toolsWith(found) {

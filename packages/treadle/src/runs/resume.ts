@@ -12,7 +12,15 @@ import type {
   Waiting,
 } from '@treadle/core';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
-import { followUpCommand, locationOf, LOG_FLAGS, MODEL_FLAGS, OUTPUT_FLAGS, YES_FLAG } from '../command-line/flags.ts';
+import {
+  followUpCommand,
+  locationOf,
+  LOG_FLAGS,
+  MODEL_FLAGS,
+  OUTPUT_FLAGS,
+  RULE_FLAGS,
+  YES_FLAG,
+} from '../command-line/flags.ts';
 import { openLedgers } from '../config/budgets.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
@@ -37,6 +45,7 @@ import type { RunsRequest, StoredRun } from './store-access.ts';
 const DRIVE_FLAGS = {
   ...YES_FLAG,
   'accept-changed-tools': { type: 'switch', help: 'Continue with the tools of a new run, if those of the run differ' },
+  'trust-skills': RULE_FLAGS['trust-skills'],
   ...MODEL_FLAGS,
   ...OUTPUT_FLAGS,
   ...LOG_FLAGS,
@@ -160,7 +169,8 @@ async function resumeRun(
 ): Promise<number> {
   const recorded = state.nextTools ?? state.tools;
   const names = new Set(recorded.map(({ name }) => name));
-  const { skills, context } = names.has('skill') ? await openSkills(found, { trust: false }) : { context: found };
+  const { skills, context, notices } = await openSkills(found, { trust: values['trust-skills'] === true });
+  if (names.has('skill') && !values.quiet) for (const notice of notices) note(notice);
   const choice = chooseModelOf(state.model, values, context.loaded, io.env);
   if (!values.quiet && choice.notice) note(choice.notice);
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
@@ -184,7 +194,7 @@ async function resumeRun(
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
     const chosen = acceptChangedTools ? chooseTools(context, inTasks, list) : recordedTools(context, inTasks, recorded);
-    const ownTools = skills
+    const ownTools = names.has('skill')
       ? [...chosen, await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })]
       : chosen;
     const all = mcp.all();

@@ -1,4 +1,4 @@
-import { readdirSync, watch, type FSWatcher } from 'node:fs';
+import { existsSync, readdirSync, statSync, watch, type FSWatcher } from 'node:fs';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { Config } from '../config/config.ts';
@@ -100,46 +100,77 @@ export function watchFile(file: string, listener: () => void): () => void {
   };
 }
 
-interface PackageWatch {
-  /** Watches the places as they are now. */
-  follow(): void;
+export interface PlaceWatch {
+  /** Watches these places as they are now. */
+  follow(places: readonly string[]): void;
   stop(): void;
 }
 
-/** Folders of packages that are watched. Each costs a watch of the system. */
+/** Folders of skills and packages that are watched. Each costs a watch of the system. */
 const MAX_WATCHED = 1_000;
+/** What is loaded of a folder in a place. */
+const LOADED_FILES = ['SKILL.md', 'skill.toml'];
 
-/** Calls `listener` after packages of tools were added, removed or changed. */
-export function watchPackages(places: () => readonly string[], listener: () => void): PackageWatch {
-  const watchers = new Map<string, FSWatcher>();
+interface Watched {
+  readonly watcher: FSWatcher;
+  /** Another folder may take its place. */
+  readonly id: string;
+  /** Names whose changes count. Absent: all. */
+  readonly names: Set<string> | undefined;
+}
+
+/** Calls `listener` after skills, packages of tools or agents were added, removed or changed. */
+export function watchPlaces(listener: () => void): PlaceWatch {
+  const watched = new Map<string, Watched>();
+  let followed: readonly string[] = [];
   const settled = settling(() => {
-    follow();
+    // Before anything is loaded, so that no change of a new folder is missed.
+    follow(followed);
     listener();
   });
-  const add = (folder: string, isMeant: (name: string | null) => boolean): void => {
-    if (watchers.has(folder)) return;
-    const watcher = watchFolder(folder, (name) => void (isMeant(name) && settled.start()));
-    watcher.on('close', () => watchers.delete(folder));
-    watchers.set(folder, watcher);
+  const add = (folder: string, names?: readonly string[]): void => {
+    const { dev, ino } = statSync(folder);
+    const id = `${dev} ${ino}`;
+    const known = watched.get(folder);
+    if (known?.id === id) return names?.forEach((name) => known.names?.add(name));
+    known?.watcher.close();
+    const meant = names && new Set(names);
+    const watcher = watchFolder(folder, (name) => {
+      if (name === null || (meant?.has(name) ?? true)) settled.start();
+    });
+    const entry = { watcher, id, names: meant };
+    watcher.on('close', () => void (watched.get(folder) === entry && watched.delete(folder)));
+    watched.set(folder, entry);
   };
-  const follow = (): void => {
-    for (const place of places()) {
-      try {
-        add(place, () => true);
-        for (const name of readdirSync(place).slice(0, MAX_WATCHED)) {
-          add(path.join(place, name), (changed) => changed === null || changed === 'skill.toml');
-        }
-      } catch {
-        // There is no such folder, or not any more.
-      }
+  const followPlace = (place: string): void => {
+    let at = place;
+    // A place that does not exist comes into being in the nearest folder above it that does.
+    while (!existsSync(at)) {
+      const above = path.dirname(at);
+      if (existsSync(above)) return add(above, [path.basename(at)]);
+      at = above;
+    }
+    add(place);
+    for (const name of readdirSync(place).slice(0, MAX_WATCHED)) {
+      const folder = path.join(place, name);
+      if (statSync(folder, { throwIfNoEntry: false })?.isDirectory()) add(folder, LOADED_FILES);
     }
   };
-  follow();
+  function follow(places: readonly string[]): void {
+    followed = places;
+    for (const place of places) {
+      try {
+        followPlace(place);
+      } catch {
+        // It was removed meanwhile, or is not a folder.
+      }
+    }
+  }
   return {
     follow,
     stop() {
       settled.stop();
-      for (const watcher of watchers.values()) watcher.close();
+      for (const { watcher } of watched.values()) watcher.close();
     },
   };
 }

@@ -8,7 +8,6 @@ import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
-import { packagePlaces } from '../config/skill-folders.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
@@ -16,12 +15,12 @@ import type { Io } from '../terminal/io.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { configuredServers, splitToolList } from '../mcp/servers.ts';
 import type { LoadedSkill } from '@treadle/tools/skills';
-import { skillToolFor } from '../skills/command-skills.ts';
+import { skillPlaces, skillToolFor } from '../skills/command-skills.ts';
 import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { version } from '../version.ts';
-import { configChanges, watchFile, watchPackages } from './reload.ts';
+import { configChanges, watchFile, watchPlaces } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -123,10 +122,14 @@ export const serveCommand: Command = defineCommand({
           const changes = configChanges(started, applied.loaded.config, config);
           server.replace(await settingsFor(now, offer));
           applied = now;
-          watch.follow();
           for (const notice of offer.notices) warn(notice);
           log.info(
-            { changed: changes.reload, keys: config.server?.keys?.length ?? 0, packaged: now.packages.tools.length },
+            {
+              changed: changes.reload,
+              keys: config.server?.keys?.length ?? 0,
+              packaged: now.packages.tools.length,
+              skills: offer.skills.length,
+            },
             'the configuration was reloaded',
           );
           if (changes.restart.length > 0) {
@@ -137,6 +140,7 @@ export const serveCommand: Command = defineCommand({
           await openLedgers(applied.loaded.config, store.budgets).catch(() => {});
           log.error({ why: messageOf(error) }, 'the configuration was not reloaded');
         }
+        watch.follow(await skillPlaces(applied));
       };
       // One after the other: a file that was read earlier must not replace what a newer one says.
       let reloaded = Promise.resolve();
@@ -147,15 +151,13 @@ export const serveCommand: Command = defineCommand({
       stopReloading.push(io.onReload?.(reloadAll) ?? (() => {}));
       const { path: file } = context.loaded;
       if (started.server?.reload && file !== undefined) stopReloading.push(watchFile(file, reloadAll));
-      const reloadPackages = async (): Promise<CommandContext> => ({
+      const withPackages = async (): Promise<CommandContext> => ({
         ...applied,
         packages: await loadPackages(applied),
       });
-      const watch = watchPackages(
-        () => packagePlaces(applied),
-        () => reloadNext(reloadPackages),
-      );
+      const watch = watchPlaces(() => reloadNext(withPackages));
       stopReloading.push(watch.stop);
+      watch.follow(await skillPlaces(applied));
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
@@ -209,10 +211,13 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
   // Whether somebody can answer is decided for each run.
   const sandbox = await sandboxFor(context, list.words);
   const model = opened.get(models.default)!;
-  const chosen = chooseTools(context, { model, canAnswer: true, sandbox }, list);
-  const isOffered = skills.length > 0 && chosen.length > 0;
+  const place = { model, canAnswer: true, sandbox };
+  const chosen = chooseTools(context, place, list);
+  // Runs that are resumed keep the versions that they had.
+  const otherVersions = chooseTools(context, place, { ...list, words: ['packages'] });
+  const isOffered = chosen.length > 0 && (skills.length > 0 || server.default_tools?.includes('skill'));
   const tools = isOffered ? [...chosen, await skillToolFor(skills, { model, tools: chosen })] : chosen;
-  const options = serveOptions(values, loaded, { tools, env: io.env });
+  const options = { ...serveOptions(values, loaded, { tools, env: io.env }), otherVersions };
   const words = server.default_tools ?? [];
   const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
   const notices = [

@@ -8,13 +8,7 @@ import type * as SkillsPackage from '@treadle/tools/skills';
 import type { LoadedSkill, LoadedSkills, SkillProblem, SkillRoot } from '@treadle/tools/skills';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
-import type { CommandContext } from '../config/context.ts';
-import {
-  configuredSkillsFolder,
-  packagePlaces,
-  userSkillsFolder,
-  type ConfiguredPlace,
-} from '../config/skill-folders.ts';
+import { configuredSkillsFolder, userSkillsFolder, type ConfiguredPlace } from '../config/skill-folders.ts';
 import { projectFolders } from '../run/agents-md.ts';
 import { exactLine } from '../terminal/printable.ts';
 import { isTrusted } from './trust.ts';
@@ -29,16 +23,14 @@ export function loadSkillsPackage(): Promise<typeof SkillsPackage> {
 /** In a project, in each of its folders from the working folder up to its root. */
 const PROJECT_FOLDERS = ['.agents/skills', '.claude/skills'];
 
-/** Folders with skills that are outside of the working folder. Agents may read them. */
-export function outsideSkillFolders(context: CommandContext): readonly string[] {
-  const places = packagePlaces(context).filter((path) => existsSync(path));
-  const others = (context.skillFolders ?? []).filter((path) => !places.some((place) => isInside(place, path)));
-  return [...places, ...others].filter((path) => !isInside(context.folder, path));
-}
-
 export function isInside(folder: string, path: string): boolean {
   const way = relative(folder, path);
   return way !== '..' && !way.startsWith(`..${sep}`);
+}
+
+/** Where skills and packages of tools are looked for, also if there is nothing. */
+export async function skillPlaces(context: ConfiguredPlace): Promise<readonly string[]> {
+  return (await skillRoots(context)).roots.map(({ path }) => path);
 }
 
 /** The roots, those that win first. What `skills_path` names inside of the project belongs to the project. */
@@ -59,7 +51,7 @@ async function skillRoots(context: ConfiguredPlace): Promise<{ roots: readonly S
     .toReversed()
     .flatMap((folder) => PROJECT_FOLDERS.map((name) => join(folder, name)))
     .map((path): SkillRoot => ({ path, within: project, from: 'project' }));
-  return { roots: [own, ...named, ...inProject].filter(({ path }) => existsSync(path)), project };
+  return { roots: [own, ...named, ...inProject], project };
 }
 
 /** What was found, and whether what the project brings is trusted. */
@@ -74,7 +66,8 @@ type SkillsPlace = ConfiguredPlace & { readonly packages: { readonly ofProject: 
 
 export async function findSkills(place: SkillsPlace): Promise<FoundSkills> {
   const { ofProject } = place.packages;
-  const { roots, project } = await skillRoots(place);
+  const { roots: places, project } = await skillRoots(place);
+  const roots = places.filter(({ path }) => existsSync(path));
   if (roots.length + ofProject.length === 0) return { skills: [], problems: [], project, trusted: true };
   const { loadSkills } = await loadSkillsPackage();
   const loaded = await loadSkills(

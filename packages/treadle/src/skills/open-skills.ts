@@ -1,3 +1,4 @@
+import { skillFolders } from '@treadle/core/skills';
 import type { LoadedSkill } from '@treadle/tools/skills';
 import type { CommandContext } from '../config/context.ts';
 import { loadPackages } from '../config/packages.ts';
@@ -6,13 +7,18 @@ import { plural } from '../terminal/quantities.ts';
 import { findSkills, problemText } from './command-skills.ts';
 import { rememberTrust } from './trust.ts';
 
+/** Problems that the user is told of. */
+const MAX_PROBLEMS = 10;
+
 /** The skills that runs use. */
 export interface CommandSkills {
   readonly skills: readonly LoadedSkill[];
-  /** With the folders of the skills, and with the packages of the project, if they are trusted. */
+  /** With what runs may read of the skills, and with the packages of the project, if they are trusted. */
   readonly context: CommandContext;
   /** What to tell the user. */
   readonly notices: readonly string[];
+  /** Why a skill of the project is not used; undefined if there is no such skill, or it is used. */
+  whyUntrusted(name: string): string | undefined;
 }
 
 /**
@@ -24,13 +30,16 @@ export async function openSkills(
   { trust, ask }: { readonly trust: boolean; readonly ask?: (question: string) => Promise<boolean> },
 ): Promise<CommandSkills> {
   const found = await findSkills(context);
-  const notices = found.problems.map((problem) => `A skill is not used: ${problemText(problem)}`);
+  const shown = found.problems.slice(0, MAX_PROBLEMS).map((problem) => `A skill is not used: ${problemText(problem)}`);
+  const more = found.problems.length - shown.length;
+  const notices = more > 0 ? [...shown, `${plural(more, 'more problem')} with skills: treadle skills check`] : shown;
   const ofProject = found.skills.filter(({ from }) => from === 'project');
-  const skillFolders = found.skills.map(({ folder }) => folder);
-  if (found.trusted) return { skills: found.skills, context: { ...context, skillFolders }, notices };
+  const readable = skillFolders(found.skills);
+  const whyUntrusted = (): undefined => undefined;
+  if (found.trusted) return { skills: found.skills, context: { ...context, readable }, notices, whyUntrusted };
   const withProject = async (): Promise<CommandSkills> => {
-    const now = { ...context, skillFolders, trusted: found.fingerprint! };
-    return { skills: found.skills, context: { ...now, packages: await loadPackages(now) }, notices };
+    const now = { ...context, readable, trusted: found.fingerprint! };
+    return { skills: found.skills, context: { ...now, packages: await loadPackages(now) }, notices, whyUntrusted };
   };
   if (trust) return withProject();
   const packages = context.packages.ofProject;
@@ -44,12 +53,15 @@ export async function openSkills(
     await rememberTrust(found.project, found.fingerprint!);
     return withProject();
   }
-  const remedy = ask
-    ? ''
-    : ` Use them with --trust-skills, or with trusted_skills = ["${found.fingerprint}"] in [orchestrator.tools].`;
+  const remedy = ` Use them with --trust-skills, or with trusted_skills = ["${found.fingerprint}"] in [orchestrator.tools].`;
+  const own = found.skills.filter(({ from }) => from !== 'project');
   return {
-    skills: found.skills.filter(({ from }) => from !== 'project'),
-    context,
-    notices: [...notices, `${count} of the project are not trusted, and not used: ${names}.${remedy}`],
+    skills: own,
+    context: { ...context, readable: skillFolders(own) },
+    notices: [...notices, `${count} of the project are not trusted, and not used: ${names}.${ask ? '' : remedy}`],
+    whyUntrusted: (name) =>
+      ofProject.some((one) => one.name === name)
+        ? `The skill "${name}" is not used, because the skills of the project are not trusted.${remedy}`
+        : undefined,
   };
 }

@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { cp, lstat, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { cp, lstat, mkdir, mkdtemp, readdir, realpath, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { basename, join, resolve } from 'node:path';
 import { activateSkills, governanceLines, skillNarrowing, skillText, toolEntry } from '@treadle/core/skills';
@@ -227,7 +227,11 @@ const addCommand: Command = defineCommand({
     try {
       cloneInto(clone, url!, io);
       const folder = resolve(clone, below);
-      if (!isInside(clone, folder)) throw new CommandError(`#${below} leads out of the repository.`);
+      const real = await realpath(folder).catch(() => folder);
+      // A link in the repository could lead anywhere.
+      if (!isInside(await realpath(clone), real) && !isInside(clone, real)) {
+        throw new CommandError(`#${below} leads out of the repository.`);
+      }
       return await addFrom(folder, target, io);
     } finally {
       await rm(clone, { recursive: true, force: true });

@@ -6,7 +6,7 @@ import type { Engine, EngineName, ProbeResult, PromiseName, SandboxOptions } fro
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
-import { outsideSkillFolders } from '../skills/command-skills.ts';
+import { packagePlaces } from '../config/skill-folders.ts';
 
 /** Tools that start programs, by their names in `sandboxing`. */
 export const SANDBOXED_TOOLS = ['bash', 'git'] as const;
@@ -171,8 +171,14 @@ function sandboxOptions(context: CommandContext): SandboxOptions {
   const { sandbox = {}, private: own } = rulesOf(loaded.config);
   return {
     ...(own && { private: own }),
-    expose: [...(sandbox.expose ?? []), ...outsideSkillFolders(context)],
-    ...(loaded.path !== undefined && { protect: [loaded.path] }),
+    ...(sandbox.expose && { expose: sandbox.expose }),
+    ...(context.readable && { readable: context.readable }),
+    // A program that is compared before it runs must not change after that.
+    protect: [
+      ...(loaded.path === undefined ? [] : [loaded.path]),
+      ...packagePlaces(context),
+      ...context.packages.ofProject.map((own) => own.folder),
+    ],
     ...(store.type === 'sqlite' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],
     }),

@@ -52,7 +52,7 @@ export interface OpenMcpOptions extends Omit<McpEndpointOptions, 'service'> {
   readonly runs: Runs;
   /** Those of the server now. */
   readonly tools: () => readonly Tool[];
-  /** Its `policy` may change. */
+  /** Its `policy` and what it registers may change. */
   readonly options: () => McpOptions;
 }
 
@@ -63,7 +63,14 @@ export function openMcp({ engine, stored, runs, tools, options, heartbeatMs, sto
     return { ...engine, ...(policy && { policy }) };
   };
   const calls = mcpCalls(current, stored, { tools, agents });
-  const service = { calls, runs, watch: engine.store.watch, options: options() };
+  const service: McpService = {
+    calls,
+    runs,
+    watch: engine.store.watch,
+    get options() {
+      return options();
+    },
+  };
   return { calls, endpoint: mcpEndpoint({ service, heartbeatMs, stopping }) };
 }
 

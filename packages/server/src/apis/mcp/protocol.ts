@@ -122,7 +122,14 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
         else templates.push(uri);
         return mcp.registerResource(...given);
       }) as McpServer['registerResource'];
-      register!({ registerResource, registerPrompt: mcp.registerPrompt.bind(mcp) });
+      let hasPrompts = false;
+      const registerPrompt = ((...given: Parameters<McpServer['registerPrompt']>) => {
+        hasPrompts = true;
+        return mcp.registerPrompt(...given);
+      }) as McpServer['registerPrompt'];
+      register!({ registerResource, registerPrompt });
+      // There may be some later, or have been some before.
+      if (!hasPrompts) server.setRequestHandler('prompts/list', () => ({ prompts: [] }));
     }
     if (mayRead) {
       mcp.registerResource(
