@@ -27,6 +27,7 @@ import {
   type ServerList,
   type ServerTools,
 } from './executors.ts';
+import type { OwnName } from './namespaces.ts';
 import { followChanges, type ToolChanges } from './tool-changes.ts';
 
 /** The loop refuses further calls of one reply. */
@@ -41,6 +42,8 @@ export interface FunctionTool {
   readonly strict: boolean | null;
   /** It takes a text instead of JSON: a tool of type `custom`. */
   readonly custom?: { readonly format?: CustomForm['format'] };
+  /** How the client knows it, if it belongs to a namespace. */
+  readonly own?: OwnName;
 }
 
 export type RequestToolChoice =
@@ -95,6 +98,8 @@ export interface CallKinds {
   kindOf(name: string, index: number): CallKind;
   /** Whether the tool takes a text instead of JSON. Absent: none does. */
   isCustom?(name: string): boolean;
+  /** How the client knows its tool. Absent or undefined: by the same name, without a namespace. */
+  ownNameOf?(name: string): OwnName | undefined;
   /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
   labelOf(name: string): string;
 }
@@ -476,6 +481,7 @@ function callKinds(
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
     isCustom: (name) => functions.get(name)?.custom !== undefined,
+    ownNameOf: (name) => functions.get(name)?.own,
     labelOf(name) {
       const label = origins.get(name)?.origin['server_label'];
       return typeof label === 'string' ? label : OWN_LABEL;

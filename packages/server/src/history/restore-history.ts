@@ -24,6 +24,7 @@ import type { AssistantPart } from '@treadle/core';
 import type { RequestStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from './conversation.ts';
+import { modelName } from '../engine/namespaces.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { shownReply } from '../requests/projection.ts';
@@ -210,13 +211,17 @@ function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_re
 
 function asFunctionCall(item: InputItem): InputItem {
   if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
+  if (item.type === 'function_call' && item.namespace !== undefined) {
+    const { namespace, ...call } = item;
+    return { ...call, name: modelName(call.name, namespace) };
+  }
   if (item.type !== 'custom_tool_call') return item;
-  const { id, call_id, name, input, status } = item;
+  const { id, call_id, name, namespace, input, status } = item;
   const call: FunctionCallWithText = {
     type: 'function_call',
     id,
     call_id,
-    name,
+    name: modelName(name, namespace),
     arguments: JSON.stringify({ input }),
     status,
     custom: true,

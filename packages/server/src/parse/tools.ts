@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { toolKind, type RequestTool } from '../engine/executors.ts';
+import { modelName } from '../engine/namespaces.ts';
 import type { FunctionTool, RequestToolChoice } from '../engine/tools.ts';
 import { MAX_LENGTH, type RequestLimits } from './fields.ts';
 import {
@@ -89,6 +90,44 @@ const customFields = z
 
 const nestedCustom = z.object({ custom: customFields }).transform(({ custom }) => custom);
 
+/** Functions and custom tools with a common prefix. Their names need to be unique only within it. */
+interface Namespace {
+  readonly type: 'namespace';
+  readonly name: string;
+  readonly description: string | null;
+  readonly tools: readonly FunctionTool[];
+}
+
+function namespaceSchema({ limits }: ToolForms): z.ZodType<Namespace> {
+  const tool = chosenSchema<FunctionTool>(
+    (value, ctx) => {
+      if (!isObject(value)) return wrongType(ctx, value, 'object');
+      const problem = toolSizeProblem(value, limits);
+      if (problem !== undefined) return refuse(ctx, problem, { code: 'tool_too_large' });
+      return value['type'] === 'custom' ? customFields : memberFunction;
+    },
+    () => [memberFunction, typed('custom', customFields)],
+  );
+  return z
+    .object({
+      type: z.literal('namespace'),
+      name: name.max(MAX_LENGTH.id),
+      description: z.string().nullish(),
+      tools: list(tool, { expected: 'a list of tools', max: limits.tools }),
+    })
+    .transform(({ type, name, description, tools }) => ({ type, name, description: description ?? null, tools }));
+}
+
+const memberFunction = z
+  .looseObject({ type: z.literal('function') })
+  .pipe(functionTool as z.ZodType<FunctionTool, { type: 'function' }>);
+
+/** A tool under the name that the model gets. */
+function inNamespace(tool: FunctionTool, namespace: string): FunctionTool {
+  const { name } = tool;
+  return { ...tool, name: modelName(name, namespace), own: { name, namespace } };
+}
+
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
 
 const toolFilter = z.looseObject({ tool_names: names.nullish(), read_only: z.boolean().nullish() });
@@ -124,17 +163,19 @@ interface ToolForms {
   readonly functionForms: readonly z.ZodType<FunctionTool>[];
   /** Where the name of a function is. */
   readonly namePath: readonly string[];
+  /** The API has namespaces; default false. */
+  readonly hasNamespaces?: boolean;
 }
 
-export function toolsSchema({ limits, functionForm, functionForms, namePath }: ToolForms): z.ZodType<ParsedTools> {
-  const tool = chosenSchema<FunctionTool | RequestTool>(
+export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
+  const { limits, functionForm, functionForms, namePath, hasNamespaces = false } = forms;
+  const namespace = namespaceSchema(forms);
+  const tool = chosenSchema<FunctionTool | RequestTool | Namespace>(
     (value, ctx) => {
       if (!isObject(value)) return wrongType(ctx, value, 'object');
-      const { length } = JSON.stringify(value);
-      if (length > limits.toolChars) {
-        const message = `${PARAM} has ${length} characters as JSON, and this server accepts at most ${limits.toolChars} for a tool. Shorten its schema or its description.`;
-        return refuse(ctx, message, { code: 'tool_too_large' });
-      }
+      if (hasNamespaces && value['type'] === 'namespace') return namespace;
+      const problem = toolSizeProblem(value, limits);
+      if (problem !== undefined) return refuse(ctx, problem, { code: 'tool_too_large' });
       if (value['type'] === 'function') return functionForm(value, ctx);
       if (value['type'] === 'custom') return isObject(value['custom']) ? nestedCustom : customFields;
       return value['type'] === 'mcp' ? mcpTool : otherTool;
@@ -143,6 +184,7 @@ export function toolsSchema({ limits, functionForm, functionForms, namePath }: T
       ...functionForms.map((form) => typed('function', form)),
       typed('custom', customFields),
       typed('custom', nestedCustom),
+      ...(hasNamespaces ? [namespace] : []),
       mcpTool,
       otherType,
     ],
@@ -152,10 +194,20 @@ export function toolsSchema({ limits, functionForm, functionForms, namePath }: T
     .nullish()
     .transform((value) => value ?? [])
     .transform((tools) => ({
-      functions: tools.filter(isFunction),
-      others: tools.filter((one): one is RequestTool => !isFunction(one)),
-      echo: tools.map((one) => (isFunction(one) ? echoOf(one) : withoutSecrets(one))),
+      functions: tools.flatMap(functionsOf),
+      others: tools.filter((one): one is RequestTool => !isFunction(one) && !isNamespace(one)),
+      echo: tools.map((one) => {
+        if (isNamespace(one)) return { ...one, tools: one.tools.map(echoOf) };
+        return isFunction(one) ? echoOf(one) : withoutSecrets(one);
+      }),
     }));
+}
+
+/** Why a tool is too large; undefined if it is not. */
+export function toolSizeProblem(tool: JsonObject, { toolChars }: RequestLimits): string | undefined {
+  const { length } = JSON.stringify(tool);
+  if (length <= toolChars) return undefined;
+  return `${PARAM} has ${length} characters as JSON, and this server accepts at most ${toolChars} for a tool. Shorten its schema or its description.`;
 }
 
 function echoOf(tool: FunctionTool): unknown {
@@ -163,26 +215,51 @@ function echoOf(tool: FunctionTool): unknown {
   return custom ? { type: 'custom', name, description, format: custom.format ?? { type: 'text' } } : tool;
 }
 
-function isFunction(tool: FunctionTool | RequestTool): tool is FunctionTool {
+type SentTool = FunctionTool | RequestTool | Namespace;
+
+function isFunction(tool: SentTool): tool is FunctionTool {
   return tool.type === 'function';
 }
 
-function refuseDuplicates(
-  tools: readonly (FunctionTool | RequestTool)[],
-  namePath: readonly string[],
-  ctx: IssueContext,
-): void {
+/** Tools of other types are checked less: only a namespace that was parsed has a list of functions. */
+function isNamespace(tool: SentTool): tool is Namespace {
+  return tool.type === 'namespace' && Array.isArray(tool['tools' as keyof SentTool]);
+}
+
+function functionsOf(tool: SentTool): readonly FunctionTool[] {
+  if (isNamespace(tool)) return tool.tools.map((one) => inNamespace(one, tool.name));
+  return isFunction(tool) ? [tool] : [];
+}
+
+function refuseDuplicates(tools: readonly SentTool[], namePath: readonly string[], ctx: IssueContext): void {
   const seen = new Set<string>();
   for (const [index, tool] of tools.entries()) {
-    if (tool.type !== 'function' && tool.type !== 'mcp') continue;
-    const [declared, path] = isFunction(tool) ? [tool.name, namePath] : [tool['server_label'], ['server_label']];
-    const key = `${tool.type} ${String(declared)}`;
-    if (seen.has(key)) {
-      const message = `Invalid ${PARAM}: '${String(declared)}' is declared twice. Each tool needs a name of its own.`;
-      return refuse(ctx, message, { path: [index, ...path], code: 'duplicate_tool' });
+    for (const { key, shown, path } of declaredBy(tool, namePath)) {
+      if (seen.has(key)) {
+        const message = `Invalid ${PARAM}: '${shown}' is declared twice. Each tool needs a name of its own.`;
+        return refuse(ctx, message, { path: [index, ...path], code: 'duplicate_tool' });
+      }
+      seen.add(key);
     }
-    seen.add(key);
   }
+}
+
+interface Declared {
+  readonly key: string;
+  readonly shown: string;
+  readonly path: readonly PropertyKey[];
+}
+
+function declaredBy(tool: SentTool, namePath: readonly string[]): readonly Declared[] {
+  if (tool.type === 'mcp') {
+    const label = String((tool as RequestTool)['server_label']);
+    return [{ key: `mcp ${label}`, shown: label, path: ['server_label'] }];
+  }
+  return functionsOf(tool).map(({ name, own }, index) => ({
+    key: `function ${name}`,
+    shown: own?.name ?? name,
+    path: own ? ['tools', index, 'name'] : namePath,
+  }));
 }
 
 const SECRET =

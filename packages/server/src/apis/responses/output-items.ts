@@ -242,6 +242,8 @@ export interface OpenCall {
   /** The request for an approval that the client has decided about. */
   readonly approval: string | null;
   name: string;
+  /** Of a call for the client, if its tool belongs to one. */
+  readonly namespace?: string | undefined;
   /** Of a `custom_tool_call`: the text. */
   arguments: string;
   /** The event with the whole arguments was sent. */
@@ -346,15 +348,16 @@ function sendCallProgress(out: EventList, { id, index }: OpenCall, type: string)
 }
 
 function wireCall(
-  { type, id, callId, label, approval, name, arguments: text }: OpenCall,
+  { type, id, callId, label, approval, name, namespace, arguments: text }: OpenCall,
   status: McpCallItem['status'],
   { output, error }: Pick<McpCallItem, 'output' | 'error'> = NO_RESULT,
 ): CallItem {
+  const own = namespace === undefined ? { name } : { name, namespace };
   if (type === 'custom_tool_call') {
-    return { type, id, call_id: callId, name, input: text, status: status as ItemStatus };
+    return { type, id, call_id: callId, ...own, input: text, status: status as ItemStatus };
   }
   if (type === 'function_call') {
-    return { type, id, call_id: callId, name, arguments: text, status: status as ItemStatus };
+    return { type, id, call_id: callId, ...own, arguments: text, status: status as ItemStatus };
   }
   return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: approval };
 }
@@ -406,6 +409,7 @@ export function newCall(item: CallItem, index: number): OpenCall {
     label: type === 'mcp_call' ? item.server_label : '',
     approval: type === 'mcp_call' ? item.approval_request_id : null,
     name,
+    namespace: type === 'mcp_call' ? undefined : item.namespace,
     arguments: '',
     isWhole: false,
     hasStarted: false,

@@ -132,14 +132,20 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       };
     });
 
-  const functionCall = z.object({
-    type: z.literal('function_call'),
-    id: idOr('fc'),
-    status,
-    call_id: callId,
-    name: toolName,
-    arguments: longText,
-  }) satisfies z.ZodType<wire.FunctionCallItem>;
+  const functionCall = z
+    .object({
+      type: z.literal('function_call'),
+      id: idOr('fc'),
+      status,
+      call_id: callId,
+      name: toolName,
+      namespace: toolName.nullish(),
+      arguments: longText,
+    })
+    .transform(({ namespace, ...item }): wire.FunctionCallItem => ({
+      ...item,
+      ...(namespace != null && { namespace }),
+    }));
 
   const functionCallOutput = z
     .object({
@@ -155,14 +161,17 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       ...(is_error != null && { is_error }),
     }));
 
-  const customCall = z.object({
-    type: z.literal('custom_tool_call'),
-    id: idOr('ctc'),
-    status,
-    call_id: callId,
-    name: toolName,
-    input: longText,
-  }) satisfies z.ZodType<wire.CustomCallItem>;
+  const customCall = z
+    .object({
+      type: z.literal('custom_tool_call'),
+      id: idOr('ctc'),
+      status,
+      call_id: callId,
+      name: toolName,
+      namespace: toolName.nullish(),
+      input: longText,
+    })
+    .transform(({ namespace, ...item }): wire.CustomCallItem => ({ ...item, ...(namespace != null && { namespace }) }));
 
   const customCallOutput = z
     .object({ ...functionCallOutput.in.shape, type: z.literal('custom_tool_call_output'), id: idOr('ctco') })

@@ -684,3 +684,33 @@ function placesIn(value: unknown): readonly (readonly PropertyKey[])[] {
   if (typeof value !== 'object' || value === null) return [];
   return Object.entries(value).flatMap(([key, item]) => [[key], ...placesIn(item).map((path) => [key, ...path])]);
 }
+
+describe('namespaces', () => {
+  const echo = { type: 'function', name: 'echo', parameters: { type: 'object' }, strict: false };
+  const exec = { type: 'custom', name: 'exec', format: { type: 'text' } };
+  const space = (name: string, ...tools: object[]): object => ({ type: 'namespace', name, description: 'd', tools });
+
+  test('give their tools names of their own, and are repeated as they are', () => {
+    const tools = [space('a', echo, exec), space('b', echo)];
+    const { functions, otherTools, echo: repeated } = parseRequest({ input: 'Hi', tools });
+    expect(functions.map(({ name, own, custom }) => [name, own, custom !== undefined])).toEqual([
+      ['a__echo', { name: 'echo', namespace: 'a' }, false],
+      ['a__exec', { name: 'exec', namespace: 'a' }, true],
+      ['b__echo', { name: 'echo', namespace: 'b' }, false],
+    ]);
+    expect(otherTools).toEqual([]);
+    expect(repeated.tools).toMatchObject(tools);
+  });
+
+  test('are refused if two of their tools would have the same name', () => {
+    const { code, param } = refused({ input: 'Hi', tools: [space('a', echo, echo)] });
+    expect([code, param]).toEqual(['duplicate_tool', 'tools[0].tools[1].name']);
+    expect(refused({ input: 'Hi', tools: [{ ...echo, name: 'a__echo' }, space('a', echo)] }).code).toBe(
+      'duplicate_tool',
+    );
+  });
+
+  test('are refused with what is neither a function nor a custom tool', () => {
+    expect(refused({ input: 'Hi', tools: [space('a', { type: 'mcp' })] }).param).toBe('tools[0].tools[0].type');
+  });
+});

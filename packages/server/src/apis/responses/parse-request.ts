@@ -200,6 +200,7 @@ function bodySchema(limits: RequestLimits) {
     tools: toolsSchema({
       limits,
       namePath: ['name'],
+      hasNamespaces: true,
       functionForms: [functionTool],
       functionForm(tool, ctx) {
         if (tool['name'] !== undefined || !isObject(tool['function'])) return functionTool;

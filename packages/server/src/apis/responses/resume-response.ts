@@ -211,6 +211,7 @@ function kindsByName({ functions }: ResponseRequest): CallKinds {
   return {
     kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
     isCustom: (name) => byName.get(name)?.custom !== undefined,
+    ownNameOf: (name) => byName.get(name)?.own,
     labelOf: () => OWN_LABEL,
   };
 }

@@ -16,6 +16,7 @@ import {
   type TextKind,
 } from '../../requests/projection.ts';
 import { isClientAsked } from '../../requests/run.ts';
+import { modelName } from '../../engine/namespaces.ts';
 import { parsableArguments, type CallKind, type CallKinds } from '../../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId, itemOrigin, type ItemKind } from '../../ids.ts';
 import {
@@ -147,6 +148,11 @@ export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) 
     return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
+  /** The name of a call in its item. */
+  function shownName(name: string, type: OpenCall['type']): Pick<OpenCall, 'name' | 'namespace'> {
+    return (type === 'mcp_call' ? undefined : kinds.ownNameOf?.(name)) ?? { name: storedCallName(name) };
+  }
+
   function addCallItem(state: TurnScope, call: ReplyCall, as: CallPlace): OpenCall {
     const before = claimCall(state, call, as);
     if (before) return (call.item = before);
@@ -159,7 +165,7 @@ export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) 
       callId: callIdFor(response, turn.number, index),
       label: kinds.labelOf(call.name),
       approval: call.approval ?? null,
-      name: storedCallName(call.name),
+      ...shownName(call.name, type),
       arguments: '',
       isWhole: false,
       hasStarted: false,
@@ -197,7 +203,7 @@ export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) 
     for (const [item, part] of claimed) {
       if ('text' in item) turn.texts[item.kind].push(item);
       else if (part.type === 'call' && item.type !== 'whole') {
-        Object.assign(replyCall(turn, part.index), { name: item.name, kind: kindOf(part), item });
+        Object.assign(replyCall(turn, part.index), { name: part.call.name, kind: kindOf(part), item });
         turn.openedCalls = part.index + 1;
       }
     }
@@ -238,7 +244,7 @@ export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) 
     call.whole = whole;
     if (call.kind === undefined) beginCall(state, call, index);
     if (!call.item) return;
-    call.item.name = storedCallName(whole.name);
+    call.item.name = shownName(whole.name, call.item.type).name;
     endArguments(out, call.item, whole.arguments);
     // No call of a reply that was cut off or filtered is executed.
     if (call.item.type !== 'mcp_call') closeCall(out, call.item, wasCut ? 'incomplete' : 'completed');
@@ -445,7 +451,7 @@ function isPartOf(item: StreamedItem, part: ShownPart, wasCut: boolean): boolean
   if (item.type === 'whole') return false;
   if (item.done?.status === 'incomplete' && !wasCut) return false;
   if ('text' in item) return item.text !== '' && part.type === item.kind && part.text.startsWith(item.text);
-  if (part.type !== 'call' || storedCallName(part.call.name) !== item.name) return false;
+  if (part.type !== 'call' || storedCallName(part.call.name) !== modelName(item.name, item.namespace)) return false;
   if (item.type !== 'mcp_call' && itemOrigin(item.callId)?.number !== part.index) return false;
   const { arguments: text } = part.call;
   if (item.type === 'custom_tool_call') return !item.isWhole || customInput(text) === item.arguments;

@@ -47,6 +47,8 @@ export interface FunctionCallItem {
   readonly id: string;
   readonly call_id: string;
   readonly name: string;
+  /** Absent: the tool belongs to none. */
+  readonly namespace?: string;
   readonly arguments: string;
   readonly status: ItemStatus;
 }
@@ -57,6 +59,7 @@ export interface CustomCallItem {
   readonly id: string;
   readonly call_id: string;
   readonly name: string;
+  readonly namespace?: string;
   readonly input: string;
   readonly status: ItemStatus;
 }
