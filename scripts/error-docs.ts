@@ -23,9 +23,10 @@ export const THROWN: Table<TreadleErrorCode> = {
     'Change the definition as the message says. [Writing tools](writing-tools.md) lists the options.',
   ],
   'invalid-agent': [
-    'The definition of a typed agent could never work.',
-    'Change the definition as the message says. See [typed agents](typed-agents.md).',
+    'The definition of an agent could never work, or names something that does not exist here.',
+    'Change the definition as the message says. See [typed agents](typed-agents.md) and [agents in files](agents.md).',
   ],
+  'unknown-agent': ['There is no agent of this name.', 'Use one of the names in the message. See [agents](agents.md).'],
   'duplicate-tool': ['Two tools of a run have the same name.', 'Rename one, or give the tools of a server a prefix.'],
   'unknown-run': [
     'The journal has no run with this id.',

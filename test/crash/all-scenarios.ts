@@ -9,6 +9,7 @@ import { changing } from './scenarios/changing.ts';
 import { child, expiring, grandchild, orphaned } from './scenarios/children.ts';
 import { device } from './scenarios/device.ts';
 import { cancelled, failing, outage, overdue, unprepared } from './scenarios/endings.ts';
+import { filed } from './scenarios/filed.ts';
 import { filtering } from './scenarios/filtering.ts';
 import { fork } from './scenarios/fork.ts';
 import { guarded } from './scenarios/guarded.ts';
@@ -73,4 +74,5 @@ export const SCENARIOS: readonly Scenario[] = [
   retrying,
   beginning,
   filtering,
+  filed,
 ];

@@ -86,6 +86,7 @@ export const PINNED: Readonly<Record<string, Tampering>> = {
   settings: changing('run-started', (event) => ({ ...event, settings: { ...event.settings, seed: 4_711 } })),
   model: changing('run-started', (event) => ({ ...event, model: `${event.model}!` })),
   program: changing('run-started', (event) => ({ ...event, program: { version: 4_711 } })),
+  definition: changing('run-started', (event) => ({ ...event, definition: { version: 4_711 } })),
   tools: changing('run-started', (event) =>
     event.tools.length === 0 ? undefined : { ...event, tools: event.tools.slice(1) },
   ),

@@ -109,7 +109,10 @@ export function shouldApply(observed: Observed, event: Event): boolean {
     case 'resource-closed':
       return (live || observed.failed !== undefined) && observed.resources.has(event.name);
     case 'narrowing-lifted':
-      return live && observed.narrowed.some(({ source }) => event.source === undefined || event.source === source);
+      return (
+        live &&
+        observed.narrowed.some(({ source, fixed }) => !fixed && (event.source === undefined || event.source === source))
+      );
     case 'run-forked':
     case 'cancel-requested':
       return live;
@@ -323,7 +326,7 @@ export function narrowIn(event: Event): readonly Narrowing[] {
 /** What narrows the run after an event: a source is lifted alone, or all of them. */
 export function narrowedAfter(narrowed: readonly Narrowing[], event: Event): readonly Narrowing[] {
   if (event.type !== 'narrowing-lifted') return [...narrowed, ...narrowIn(event)];
-  return narrowed.filter(({ source }) => event.source !== undefined && source !== event.source);
+  return narrowed.filter(({ source, fixed }) => fixed || (event.source !== undefined && source !== event.source));
 }
 
 /** The agent that an event hands the run over to, and the index of the call. */

@@ -37,7 +37,15 @@ const memory = fc.oneof(
 const names = fc.oneof(word, fc.array(fc.oneof(word, number), { maxLength: 2 }));
 const narrow = fc.oneof(
   fc.record(
-    { tools: names, without: names, ask: names, autonomy: number, source: fc.oneof(word, number), rules: word },
+    {
+      tools: names,
+      without: names,
+      ask: names,
+      autonomy: number,
+      source: fc.oneof(word, number),
+      rules: word,
+      fixed: fc.oneof(word, fc.constant(true)),
+    },
     { requiredKeys: [] },
   ),
   word,

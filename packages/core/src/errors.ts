@@ -16,6 +16,7 @@ export type TreadleErrorCode =
   | 'invalid-input'
   | 'invalid-tool'
   | 'invalid-agent'
+  | 'unknown-agent'
   | 'duplicate-tool'
   | 'unknown-run'
   | 'no-run'

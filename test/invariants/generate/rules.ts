@@ -61,7 +61,8 @@ export const narrowing: Arbitrary<Narrowing> = fc
     ),
   )
   .map((given): Narrowing => Object.assign({}, ...given))
-  .map((given) => (Object.keys(given).length > 0 ? given : { autonomy: 3 }));
+  .map((given) => (Object.keys(given).length > 0 ? given : { autonomy: 3 as const }))
+  .map((given) => (given.source === 'plan' && given.autonomy === 2 ? { ...given, fixed: true } : given));
 
 /** `early`: the percentage with a threshold that applies before the model rejects the conversation. */
 export function compactions(early: number): Arbitrary<NonNullable<Rules['compaction']>> {

@@ -118,6 +118,12 @@ export const carried = [
   mutant('I6', 'only the first of several narrowings is kept', 'withNarrowing', (original) => (had, given) => {
     return original(had, Array.isArray(given) ? given.slice(0, 1) : given);
   }),
+  mutant('I6', 'what belongs to the run is lifted', 'withoutNarrowing', (original) => (had, source) => {
+    return original(
+      had?.map(({ fixed: _, ...one }) => one),
+      source,
+    );
+  }),
   mutant('live', 'the highest autonomy applies', 'lowestAutonomy', () => (narrowings) => {
     return [narrowings ?? []]
       .flat()

@@ -11,6 +11,7 @@ import { truncateContent } from '../tools/result.ts';
 import { validate, type Validated } from '../tools/schema.ts';
 import { ignore, modelFor, requestReply } from './call-model.ts';
 import { isToolChoice } from './open.ts';
+import { outputFrom } from './output-text.ts';
 import type { GuardedContent, Guardrail, GuardrailAnswer, TurnChanges } from './options.ts';
 import type { EffectOf, RunContext, Settle } from './perform.ts';
 
@@ -186,7 +187,11 @@ function validateOutput(context: RunContext, { id, text, attempt }: EffectOf<'va
     const either = AbortSignal.any([signal, expired.signal]);
     return settleLater(agent!.check({ text, attempt, rules: rules.agent!, signal: either }), expired);
   }
-  const parsed = parseOutput(text, rules.outputCheck === undefined);
+  const { outputText } = rules;
+  const parsed: Validated =
+    outputText === undefined
+      ? parseOutput(text, rules.outputCheck === undefined)
+      : { type: 'valid', value: outputFrom(text, outputText) };
   if (parsed.type === 'invalid') return settleOutput(parsed);
   const verdict = validate(options.output ?? rules.output!, parsed.value, options.matchPattern);
   if (verdict instanceof Promise) settleLater(verdict);

@@ -346,6 +346,18 @@ describe('final answer with an output schema', () => {
     expect(JSON.stringify(second.requests[1]!.messages)).toContain('it is not JSON');
   });
 
+  test('with outputText a text is the value of a field', async () => {
+    const answer = { type: 'object', properties: { answer: { type: 'string' } }, required: ['answer'] } as const;
+    const given = async (...script: readonly string[]): Promise<unknown> => {
+      const model = scriptedModel(script);
+      return (await runLoop({ model, input: 'say', output: answer, outputText: 'answer' })).output;
+    };
+    expect(await given('It is 7.')).toEqual({ answer: 'It is 7.' });
+    expect(await given('{"answer": "7"}')).toEqual({ answer: '7' });
+    expect(await given('So:\n```json\n{"answer": "7"}\n```')).toEqual({ answer: '7' });
+    expect(await given('7', '"7"')).toEqual({ answer: '7' });
+  });
+
   test('with outputCheck the text itself must be JSON', async () => {
     using model = scriptedModel(['```json\n{"total": 3}\n```', '{"total": 3}']);
     const result = await runLoop({ model, input: 'add', output: schema, outputCheck: 'repair' });

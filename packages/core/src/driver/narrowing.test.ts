@@ -124,6 +124,25 @@ test('only an event from outside lifts it, at once', async () => {
   expect(await live.liftNarrowing()).toBe(false);
 });
 
+test('what belongs to the run is neither lifted nor taken over by the next run', async () => {
+  const model = scriptedModel([call('lift'), call('b'), 'done']);
+  const lift = tool({
+    name: 'lift',
+    description: 'lift',
+    execute: async () => `${await live.liftNarrowing('ann', 'agent:x')} ${await live.liftNarrowing()}`,
+  });
+  const fixed = { source: 'agent:x', tools: ['lift', 'c'], fixed: true } as const;
+  const narrow = [fixed, { source: 'plan', without: ['c'] }];
+  const options = { model, tools: [lift, named('b'), named('c')], narrow, input: 'go' };
+  const live: StartedRun = startLoop(options);
+  const result = await live.result;
+  expect(resultsOf(result)).toEqual(['false true', expect.stringContaining('"b" is not allowed here')]);
+  expect(offeredTo(model)).toEqual([['lift'], ['lift', 'c'], ['lift', 'c']]);
+  expect(result.carried?.narrow).toBeUndefined();
+  const again = await run(scriptedModel(['done']), [], { narrow });
+  expect(again.carried?.narrow).toEqual([{ source: 'plan', without: ['c'] }]);
+});
+
 test('lifting a run that is not narrowed does nothing', async () => {
   const lift = tool({ name: 'lift', description: 'lift', execute: async () => String(await live.liftNarrowing()) });
   const live: StartedRun = startLoop({ model: scriptedModel([call('lift'), 'done']), tools: [lift], input: 'go' });

@@ -90,6 +90,7 @@ export function openRun(
     ...(exposure && { exposure: copyOf(exposure) }),
     ...(policy !== undefined && { policy }),
     ...(model.program !== undefined && { program: recordedProgram(model) }),
+    ...(options.definition !== undefined && { definition: recordedCopy(options.definition, '"definition" is') }),
     ...runFactsOf(options),
   };
   const { rules } = started;
@@ -169,8 +170,12 @@ export function checkSameStart(
 
 /** A copy of the definition of a program, as it is recorded. Throws `invalid-options` if it is not plain JSON. */
 export function recordedProgram({ id, program }: Model): unknown {
-  if (isPlain(program)) return structuredClone(program);
-  throw invalidOptions(`The program of the model "${id}" is not plain JSON, so it cannot be recorded`);
+  return recordedCopy(program, `The program of the model "${id}" is`);
+}
+
+function recordedCopy(value: unknown, what: string): unknown {
+  if (isPlain(value)) return structuredClone(value);
+  throw invalidOptions(`${what} not plain JSON, and cannot be recorded`);
 }
 
 /** The current tools as those of the run, with those that are away and the loop's own. */
@@ -207,6 +212,8 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   finish: '',
   output: '',
   outputCheck: '',
+  outputText: 'name',
+  definition: '',
   compaction: '',
   retryLater: '',
   runId: 'name',
@@ -337,6 +344,7 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
     ...(options.prepareTurn && { prepared: true }),
     ...(options.output !== undefined && { output: outputSchema(options.output) }),
     ...(options.outputCheck && { outputCheck: options.outputCheck }),
+    ...(options.outputText && { outputText: options.outputText }),
     ...(options.guardrails && guardrailRules(options.guardrails)),
     ...(options.compaction && { compaction: compactionOf(options.compaction) }),
     ...(agent && { agent }),
@@ -614,6 +622,5 @@ function invalidInput(what: string): TreadleError {
 /** A copy of the rules of a policy, as they are recorded. Throws `invalid-options` if they are not plain JSON. */
 export function recordedRules({ rules }: Policy): unknown {
   if (rules === undefined) return undefined;
-  if (isPlain(rules)) return Object.freeze(structuredClone(rules));
-  throw new TreadleError('invalid-options', 'The rules of the policy are not plain JSON, so they cannot be recorded.');
+  return Object.freeze(recordedCopy(rules, 'The rules of the policy are'));
 }

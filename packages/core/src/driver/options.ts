@@ -63,6 +63,8 @@ export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, 
   readonly output?: S;
   /** For an answer of which not only `output` is used, but the text itself. */
   readonly outputCheck?: OutputCheck;
+  /** With `output`: an answer that is not JSON, or not an object, is the value of this field, and is checked so. */
+  readonly outputText?: string;
   /** Replaces the oldest turns of a long history by a summary. `true`: when the model rejects the history as too long. */
   readonly compaction?: boolean | CompactionOptions;
   /**
@@ -74,6 +76,11 @@ export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, 
   readonly runId?: string;
   /** What tools with `remembers` find in the beginning: plain JSON by key. `memory` of the result is what they left. */
   readonly memory?: Memory;
+  /**
+   * The definition of the agent that the run is of, as plain JSON. It is recorded for whoever resumes the run. The loop does not
+   * use it.
+   */
+  readonly definition?: unknown;
   /** What the run may do at most. Results of tools may narrow it further. */
   readonly narrow?: Narrowing | readonly Narrowing[];
   /**

@@ -168,9 +168,9 @@ function pinnedBy(event: Event): object | undefined {
   switch (event.type) {
     case 'run-started': {
       // In the order of the digest: sorting keys that are sorted costs little.
-      const { exposure, grants, instructions, labels, memory, model, narrow, policy, principal } = event;
+      const { definition, exposure, grants, instructions, labels, memory, model, narrow, policy, principal } = event;
       const { program, rules, session, settings, task, tools, trace } = event;
-      const named = { exposure, grants, instructions, labels, memory, model, narrow, policy, principal };
+      const named = { definition, exposure, grants, instructions, labels, memory, model, narrow, policy, principal };
       return { ...named, program, rules, session, settings, task, tools, trace };
     }
     case 'run-forked': {

@@ -1,7 +1,7 @@
 import type { ModelRequest, Settings, ToolChoice } from '../model.ts';
 import { exposureElsewhere } from './exposure.ts';
 import type { History } from './history.ts';
-import { isWithinNarrowing, narrowedChoice } from './narrowing.ts';
+import { isWithinNarrowing, narrowedChoice, withoutFixed } from './narrowing.ts';
 import { openQuestions, raisingWait } from './questions.ts';
 import type { Memory, Rules, ToolFacts } from './rules.ts';
 import type { Ask, Call, Carried, Phase, Slot, State, Waiting } from './state.ts';
@@ -199,7 +199,8 @@ export function memoryOf({ agent, memory }: State): Memory | undefined {
 
 /** What the next run of a conversation starts with, if it follows this state. Undefined: nothing. */
 export function carriedFrom(state: State): Carried | undefined {
-  const { memory, narrowing, grants, principal } = state;
+  const { memory, grants, principal } = state;
+  const narrowing = withoutFixed(state.narrowing);
   const exposure = state.exposure && exposureElsewhere(state);
   if (!(memory ?? narrowing ?? grants ?? exposure)) return undefined;
   return { memory: memory && newestOfEach(memory), narrow: narrowing, grants, principal, exposure };

@@ -60,6 +60,8 @@ type Fact =
       readonly policy?: unknown;
       /** The definition of the program that is the model. */
       readonly program?: unknown;
+      /** The definition of the agent that the run is of. */
+      readonly definition?: unknown;
     })
   /** The run is a fork; from here on it differs from the original, with these changes. */
   | {

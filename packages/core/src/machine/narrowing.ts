@@ -24,6 +24,8 @@ export interface Narrowing {
   readonly rules?: PolicyRules;
   /** Arguments for calls that lack them, by tool and name. Different values of two narrowings do not apply. */
   readonly defaults?: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
+  /** It belongs to the run, such as what its agent may do: nobody can lift it, and the next run of a conversation does not take it over. */
+  readonly fixed?: true;
 }
 
 /** The narrowings of a run. Their order does not matter. Undefined: none. */
@@ -46,13 +48,26 @@ export function narrowingSource({ source = 'unnamed' }: Narrowing): string {
 
 /** Whether something narrows the run, in this turn or from the next one on. `source`: only what has this name. */
 export function isNarrowedBy({ narrowed = [], narrowing = [] }: State, source: string | undefined): boolean {
-  return [...narrowed, ...narrowing].some((one) => source === undefined || narrowingSource(one) === source);
+  return [...narrowed, ...narrowing].some(isLiftedBy(source));
 }
 
 /** Without those of a source, or without all. */
-export function withoutNarrowing(had: Narrowings, source: string | undefined): Narrowings {
-  const kept = source === undefined ? [] : (had ?? []).filter((one) => narrowingSource(one) !== source);
-  return kept.length === 0 ? undefined : kept;
+export function withoutNarrowing(had: Narrowings = [], source: string | undefined): Narrowings {
+  const isLifted = isLiftedBy(source);
+  return unlessEmpty(had.filter((one) => !isLifted(one)));
+}
+
+function isLiftedBy(source: string | undefined): (one: Narrowing) => boolean {
+  return (one) => !one.fixed && (source ?? narrowingSource(one)) === narrowingSource(one);
+}
+
+/** Those that the next run of a conversation takes over. */
+export function withoutFixed(had: Narrowings = []): Narrowings {
+  return unlessEmpty(had.filter(({ fixed }) => !fixed));
+}
+
+function unlessEmpty(narrowings: readonly Narrowing[]): Narrowings {
+  return narrowings.length === 0 ? undefined : narrowings;
 }
 
 function listOf(given: unknown): readonly Narrowing[] {
@@ -75,6 +90,7 @@ export function isNarrowing(value: unknown): value is Narrowing {
     autonomy = 0,
     rules = {},
     defaults = {},
+    fixed = true,
     ...others
   } = value as Narrowing;
   const lists: readonly unknown[] = [tools, without, ask];
@@ -84,6 +100,7 @@ export function isNarrowing(value: unknown): value is Narrowing {
     lists.every((names) => Array.isArray(names) && names.every((name) => typeof name === 'string')) &&
     isAutonomy(autonomy) &&
     [rules, defaults, ...Object.values(defaults)].every(isTable) &&
+    fixed === true &&
     Object.keys(others).length === 0
   );
 }
@@ -93,7 +110,7 @@ function isTable(value: unknown): boolean {
 }
 
 export const NARROWING_FORM =
-  'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules, defaults }';
+  'Use some of { source, tools: [names], without: [names], ask: [names], autonomy: 0 to 3, rules, defaults, fixed: true }';
 
 function isAutonomy(value: unknown): value is Autonomy {
   return [0, 1, 2, 3].includes(value as number);

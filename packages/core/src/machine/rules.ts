@@ -40,6 +40,8 @@ export interface Rules {
   /** The answer must be JSON that matches this schema. */
   readonly output?: JsonSchema;
   readonly outputCheck?: OutputCheck;
+  /** An answer that is not JSON, or not an object, is the value of this field of the output. */
+  readonly outputText?: string;
   readonly compaction?: CompactionRules;
   /** Guardrails check the input before the first turn, and an answer before it is accepted. */
   readonly guardrails?: { readonly input?: true; readonly output?: true };

@@ -35,6 +35,8 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   allowedTools: 'request',
   output: 'request',
   outputCheck: 'request',
+  outputText: 'request',
+  definition: 'request',
   compaction: 'request',
   model: 'request',
   tools: 'request',

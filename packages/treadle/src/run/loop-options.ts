@@ -1,7 +1,7 @@
 import type { LoopOptions } from '@treadle/core';
 
 /** Options that the session or the message gives to every run. */
-type RunName = 'model' | 'tools' | 'policy' | 'ledger' | 'kept' | 'runId';
+type RunName = 'model' | 'tools' | 'agents' | 'policy' | 'ledger' | 'kept' | 'runId';
 /** Options that they give to new runs. */
 type NewName =
   | 'input'
@@ -12,6 +12,13 @@ type NewName =
   | 'closingTurn'
   | 'finish'
   | 'output'
+  | 'outputText'
+  | 'definition'
+  | 'settings'
+  | 'limits'
+  | 'parallel'
+  | 'maxCallsPerTurn'
+  | 'repeatLimit'
   | 'principal'
   | 'carried'
   | 'narrow'
@@ -36,6 +43,7 @@ type Source<Name> = Name extends RunName ? 'run' : Name extends NewName ? 'new' 
 const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Name> } = {
   model: 'run',
   tools: 'run',
+  agents: 'run',
   policy: 'run',
   ledger: 'run',
   kept: 'run',
@@ -49,6 +57,13 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   closingTurn: 'new',
   finish: 'new',
   output: 'new',
+  outputText: 'new',
+  definition: 'new',
+  settings: 'new',
+  limits: 'new',
+  parallel: 'new',
+  maxCallsPerTurn: 'new',
+  repeatLimit: 'new',
   principal: 'new',
   carried: 'new',
   narrow: 'new',
@@ -67,15 +82,10 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
 
   answered: { why: 'A message does not begin with calls.' },
   memory: { why: 'A message has that of the one before, in carried.' },
-  parallel: { why: 'Calls run in parallel as far as their tools allow.' },
-  maxParallel: { why: 'As parallel.' },
-  maxCallsPerTurn: { why: 'The policy and the budgets limit calls.' },
-  limits: { why: 'As maxCallsPerTurn. A person can stop the run.' },
-  repeatLimit: { why: 'The default fits.' },
+  maxParallel: { why: 'Calls run in parallel as far as their tools allow.' },
   crashLimit: { why: 'The default fits.' },
   maxResultChars: { why: 'The default fits.' },
   holdIdleMs: { why: 'The default fits.' },
-  settings: { why: 'The configuration of the model has them.' },
   toolChoice: { why: 'The model decides. --tools says which tools it has.' },
   allowedTools: { why: 'As toolChoice.' },
   outputCheck: { why: 'The answer is printed when it is checked, so it can be repaired.' },
@@ -87,7 +97,6 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   resultFilters: { why: 'As prepareTurn.' },
   exposes: { why: 'The policy and the tools say what calls expose.' },
   models: { why: 'Only prepareTurn chooses them.' },
-  agents: { why: 'The tools of the command hand nothing over.' },
   parent: { why: 'The runs of messages have none.' },
   resume: { why: '"treadle runs resume" resumes a run.' },
   context: { why: 'The tools of the command need none.' },
