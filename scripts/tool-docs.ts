@@ -7,8 +7,18 @@ import { mkdirSync, mkdtempSync, readdirSync, realpathSync, rmSync, writeFileSyn
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { memoryJournal, runLoop, type Tool, type ToolResult, type Touch } from '@treadle/core';
+import { agentRegistry } from '@treadle/core/named-agents';
 import { scriptedModel, type ScriptedCall } from '@treadle/core/testing';
-import { codingTools, local, questionTool, readOnlyTools, taskTool, toLegacyResult, type Ops } from '@treadle/tools';
+import {
+  agentsListTool,
+  codingTools,
+  local,
+  questionTool,
+  readOnlyTools,
+  taskTool,
+  toLegacyResult,
+  type Ops,
+} from '@treadle/tools';
 import { skillTool } from '@treadle/tools/skills';
 import type { Skill } from '@treadle/core/skills';
 import { escaped, fenced, table } from './markdown.ts';
@@ -127,8 +137,20 @@ const EXAMPLES: Readonly<Record<string, Example>> = {
     note:
       '`taskTool({ models, tools, instructions })` says what a task can use. A task is a [child run](../durable-runs.md#a-run-inside-a-run): ' +
       'the policy of its caller judges its calls, it draws on the ledger of its caller, it has a share of what is left of the limits, ' +
-      'and its questions and approvals are those of its caller. A task cannot start tasks, unless `maxDepth` allows it.',
+      'and its questions and approvals are those of its caller. A task cannot start tasks, unless `maxDepth` allows it. With ' +
+      '`namedAgents`, a task can be given to one of the [agents](../agents.md): the tool then also takes `agent` and `inputs`.',
   },
+  agents_list: {
+    input: {},
+    errors: [],
+    note: '`agentsListTool(agents)` lists the [agents](../agents.md) that `task` can call. The command offers it if there are any.',
+  },
+};
+
+const REVIEWER = {
+  name: 'reviewer',
+  description: 'Reviews a change for mistakes.',
+  inputs: { path: { type: 'string', required: true } },
 };
 
 interface Page {
@@ -152,6 +174,7 @@ function documentedTools(ops: Ops): readonly Tool[] {
     questionTool(),
     skillTool({ skills: [PRICING] }),
     taskTool({ models: { small: helper, large: helper } }),
+    agentsListTool(agentRegistry([REVIEWER])),
   ];
 }
 

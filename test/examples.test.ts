@@ -14,7 +14,8 @@ const OWN_PROCESS = ['server.ts', 'workflow.ts'];
 
 afterEach(() => vi.restoreAllMocks());
 
-test.each(readdirSync(folder))('examples/%s runs', async (file) => {
+// test/command/agents.test.ts runs those in examples/agents.
+test.each(readdirSync(folder).filter((file) => file !== 'agents'))('examples/%s runs', async (file) => {
   const output = await (OWN_PROCESS.includes(file) ? outputOfProcess(file) : outputOfModule(file));
   expect(output.trim()).not.toBe('');
   const [{ prints } = { prints: [] }] = snippetsOf(file, `\`\`\`ts\n${read(`examples/${file}`)}\`\`\``);

@@ -2,6 +2,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
+import { measureAgents } from './agents.ts';
 import { measureMcp } from './mcp.ts';
 import { measurePackages } from './packages.ts';
 import { measureSandbox } from './sandbox.ts';
@@ -17,6 +18,7 @@ try {
   await measureSandbox(folder);
   await measureSearch(folder);
   await measureSkills(folder);
+  await measureAgents(folder);
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -40,7 +40,14 @@ export type {
 export { guardedFiles, type GuardOptions, type PathCheck } from './paths/guarded-files.ts';
 export { policyCheck } from './paths/policy-check.ts';
 export { questionTool, type QuestionToolOptions } from './planning/question.ts';
-export { taskProgress, taskTool, type TaskProgress, type TaskToolOptions } from './planning/task.ts';
+export { agentsListTool } from './planning/agents-list.ts';
+export {
+  taskProgress,
+  taskTool,
+  type CallableAgents,
+  type TaskProgress,
+  type TaskToolOptions,
+} from './planning/task.ts';
 export { todoReadTool, todoWriteTool } from './planning/todos.ts';
 export { backgroundTools, jobOf, withBackground, type JobPort } from './shell/background.ts';
 export { bashTool } from './shell/bash.ts';

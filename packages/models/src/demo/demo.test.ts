@@ -481,3 +481,15 @@ test('replies to any history with any tools', async () => {
     { numRuns: 500 },
   );
 });
+
+test('does what the inputs of an agent say, or calls the tool that takes them', async () => {
+  const { text, calls } = await run('{"question":"read a.txt","also":"list the files","depth":2}', FILE_TOOLS);
+  expect(calls).toEqual([['read {"path":"a.txt"}'], ['glob {"pattern":"*"}']]);
+  expect(text).toContain('alpha');
+  expect((await run('{"path":"a.txt"}', FILE_TOOLS)).calls).toEqual([['read {"path":"a.txt"}']]);
+  expect((await run('{"path":"a.txt","pattern":"al"}', FILE_TOOLS)).calls).toEqual([
+    ['glob {"path":"a.txt","pattern":"al"}'],
+  ]);
+  expect((await run('{"x": 1}', FILE_TOOLS)).calls).toEqual([]);
+  expect((await run('{"not json', FILE_TOOLS)).calls).toEqual([]);
+});

@@ -49,11 +49,20 @@ export function demo(): Model {
   };
 }
 
-/** An answer in a required form. Its values are invented, as those of a call that has to be made. */
+/** An answer in a required form. One text is the answer itself; other values are invented, as those of a call that has to be made. */
 function jsonFor(output: JsonSchema, text: string): string {
+  // It is asked to confirm an answer that it has given.
+  if (isRecord(parsed(text))) return text;
+  const properties = isRecord(output['properties']) ? Object.entries(output['properties']) : [];
+  const [[name, schema] = []] = properties;
+  const isText = isRecord(schema) && schema['type'] === 'string' && Object.keys(schema).every((key) => PLAIN.has(key));
+  if (properties.length === 1 && isText) return JSON.stringify({ [name!]: text });
   const call = forcedCall([{ name: 'answer', description: '', parameters: output }], text.slice(0, MAX_READ));
   return JSON.stringify(call?.input ?? {});
 }
+
+/** Keywords of a schema that any text fits. */
+const PLAIN: ReadonlySet<string> = new Set(['type', 'description', 'title']);
 
 /** The calls that come next, or the answer to everything since the last reply without calls. */
 function nextOf(request: ModelRequest): readonly PlannedCall[] | string {
@@ -61,7 +70,9 @@ function nextOf(request: ModelRequest): readonly PlannedCall[] | string {
   const allowed = tools.filter(({ name }) => allowedTools?.includes(name) ?? true);
   const start = messages.findLastIndex(({ role, content }) => role === 'assistant' && !content.some(isCall)) + 1;
   const open = messages.slice(start);
-  const texts = open.filter(({ role }) => role === 'user').map(({ content }) => textOf(content).slice(0, MAX_READ));
+  const texts = open
+    .filter(({ role }) => role === 'user')
+    .map(({ content }) => requestIn(textOf(content).slice(0, MAX_READ), allowed));
   const results = resultsIn(open);
   const mustCall = toolChoice !== 'auto' && toolChoice !== 'none';
   const before = messages[start - 1];
@@ -95,6 +106,25 @@ function nextOf(request: ModelRequest): readonly PlannedCall[] | string {
   answers.push(...results.map(({ quote }) => quote));
   if (results.length > 0 || steps.some(({ type }) => type !== 'unknown')) return [...answers, `(${WHO})`].join('\n\n');
   return [WHO, ...answers, helpWith(allowed)].join('\n\n');
+}
+
+/**
+ * What a message asks for. One that is a JSON object has the inputs of an agent: it calls the tool that takes them, or does what
+ * their texts say, one after the other.
+ */
+function requestIn(text: string, tools: readonly ToolSpec[]): string {
+  const inputs = text.startsWith('{') ? parsed(text) : undefined;
+  if (!isRecord(inputs)) return text;
+  const names = Object.keys(inputs);
+  const fitting = tools.find(({ parameters: { properties, required } }) => {
+    const needed = Array.isArray(required) ? (required as readonly string[]) : [];
+    const isTaken = names.every((name) => isRecord(properties) && Object.hasOwn(properties, name));
+    return needed.length > 0 && isTaken && needed.every((name) => names.includes(name));
+  });
+  if (fitting) return `${fitting.name} ${text}`;
+  return Object.values(inputs)
+    .filter((value) => typeof value === 'string')
+    .join(', then ');
 }
 
 type Part = Message['content'][number];

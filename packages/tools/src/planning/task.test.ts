@@ -1,7 +1,18 @@
-import { memoryJournal, runLoop, textOf, tool, type LoopResult, type Policy, type ToolResult } from '@treadle/core';
+import {
+  memoryJournal,
+  runLoop,
+  textOf,
+  tool,
+  type LoopResult,
+  type Policy,
+  type Tool,
+  type ToolResult,
+} from '@treadle/core';
 import { memoryBudgets } from '@treadle/core/budgets';
+import { agentHost, agentRegistry } from '@treadle/core/named-agents';
 import { manualClock, scriptedModel, type ScriptedCall } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
+import { agentsListTool } from './agents-list.ts';
 import { questionTool } from './question.ts';
 import { taskProgress, taskTool } from './task.ts';
 
@@ -175,4 +186,58 @@ test.each([
   ['a depth of 0', { models: { small: scriptedModel([]) }, maxDepth: 0 }, /maxDepth 0/],
 ])('%s is misuse', (_, options, message) => {
   expect(() => taskTool(options)).toThrow(message);
+});
+
+describe('agents', () => {
+  const main = (...calls: readonly object[]): ReturnType<typeof scriptedModel> =>
+    scriptedModel([{ calls: calls.map((args) => ({ name: 'task', arguments: args })) }, 'Done.']);
+
+  const registry = agentRegistry([
+    { name: 'finder', description: 'Finds things.', tools: ['echo'] },
+    { name: 'adder', description: 'Adds.', inputs: { a: { type: 'number', required: true } } },
+  ]);
+
+  function toolsOf(model: ReturnType<typeof scriptedModel>): readonly Tool[] {
+    const host = agentHost({ registry, model: () => model, tools: [echo] });
+    const agents = { list: registry.list, tool: host.agentTool! };
+    return [agentsListTool(agents), taskTool({ models: { small: scriptedModel(['plain']) }, namedAgents: agents })];
+  }
+
+  test('do tasks by their definitions', async () => {
+    using child = scriptedModel([{ calls: [{ name: 'echo' }] }, 'Found.', 'Found.', 'Two.']);
+    const model = main(
+      { task_description: 'Find it.', agent: 'finder' },
+      { task_description: 'Add.', agent: 'adder', inputs: { a: 2 } },
+      { task_description: 'Add.', agent: 'adder', inputs: { b: 2 } },
+      { task_description: 'Find it.', agent: 'findr' },
+      { task_description: 'Plain.' },
+    );
+    const result = await runLoop({ model, tools: toolsOf(child), maxParallel: 1, input: 'go' });
+    const texts = resultsIn(result).map(({ text }) => text);
+    expect(texts).toEqual([
+      'Found.',
+      'Two.',
+      expect.stringContaining('The agent "adder" has no input "b".'),
+      expect.stringContaining('There is no agent "findr". Did you mean "finder"? The agents are finder, adder.'),
+      'plain',
+    ]);
+    expect(child.requests[0]).toMatchObject({
+      instructions: expect.stringContaining('You are "finder".'),
+      messages: [{ content: [{ text: '{"task":"Find it."}' }] }],
+    });
+  });
+
+  test('are listed, and found by keywords', async () => {
+    const list = (query?: string): string =>
+      String(agentsListTool(registry).execute!(query === undefined ? {} : { query }, {} as never));
+    expect(list()).toBe('- finder: Finds things. Inputs: task.\n- adder: Adds. Inputs: a.');
+    expect(list('things')).toBe('- finder: Finds things. Inputs: task.');
+    expect(list('zebra')).toBe('No agent matches. Use other words.');
+    expect(agentsListTool({ list: () => [] }).execute!({}, {} as never)).toBe('There are no agents.');
+  });
+
+  test('without any, the tool is as before', () => {
+    const { parameters } = taskTool({ models: { small: scriptedModel([]) } });
+    expect(Object.keys(parameters['properties'] as object)).toEqual(['task_description', 'model']);
+  });
 });

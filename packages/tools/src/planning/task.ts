@@ -1,13 +1,20 @@
 import {
   agentTool,
+  Broken,
+  TreadleError,
   type AgentToolDefinition,
   type CallAnswered,
   type CallStarted,
   type Item,
   type JsonSchema,
   type Model,
+  type Principal,
   type Tool,
+  type ToolContext,
 } from '@treadle/core';
+import { didYouMean } from '@treadle/core/nearest';
+import type { NamedAgent } from '@treadle/core/named-agents';
+import { ToolError } from '../tool-error.ts';
 
 export interface TaskToolOptions extends Omit<
   AgentToolDefinition<JsonSchema>,
@@ -17,6 +24,17 @@ export interface TaskToolOptions extends Omit<
   readonly models: Readonly<Record<string, Model>>;
   /** How many tasks can be inside each other; default 1: a task cannot start another one. */
   readonly maxDepth?: number;
+  /** Agents that can do a task, as they are now. Absent: the tool has no parameter for them. */
+  readonly namedAgents?: CallableAgents;
+}
+
+/** Agents that are called by name. `caller`: whoever the calling run acts for, who may be permitted to use only some of them. */
+export interface CallableAgents {
+  list(caller?: Principal): readonly NamedAgent[];
+  /** The tool that calls the agent of this name, with its inputs; undefined if there is none. */
+  tool(name: string, caller?: Principal): Tool | undefined;
+  /** The models that they may use. */
+  readonly models?: readonly Model[];
 }
 
 /** What a task reports as progress: its calls. */
@@ -29,6 +47,24 @@ export function taskProgress(item: Item): TaskProgress | undefined {
 
 const NAME = 'task';
 
+/** Not a list of names: they can change while a run goes on. */
+const AGENT_INPUT = {
+  agent: {
+    type: 'string',
+    description: 'The agent that does the task, by its name in agents_list; default: none of them',
+  },
+  inputs: {
+    type: 'object',
+    description: 'Only with agent: its inputs, if it takes others than "task", which is task_description',
+  },
+} as const;
+
+interface AgentTask {
+  readonly agent: string;
+  readonly task_description: string;
+  readonly inputs?: Readonly<Record<string, unknown>>;
+}
+
 /** The longest time limit. Tasks have no time limit of their own: the limits of the calling run apply. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
 
@@ -36,14 +72,17 @@ const NO_TIMEOUT_MS = 2 ** 31 - 1;
  * A tool that does a task as a run of its own, under the policy, the ledger and the limits of the calling run. It starts
  * with nothing but the description of the task. Its progress is `TaskProgress`. The other options are those of the run.
  */
-export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions): Tool {
+export function taskTool({ models, maxDepth = 1, namedAgents: agents, ...options }: TaskToolOptions): Tool {
   const names = Object.keys(models);
   const [first] = names;
   if (first === undefined) throw new TypeError('taskTool needs at least one model: { models: { NAME: model } }.');
   if (!(Number.isSafeInteger(maxDepth) && maxDepth >= 1 && maxDepth <= 10)) {
     throw new TypeError(`taskTool got maxDepth ${maxDepth}. Give a whole number from 1 to 10.`);
   }
-  const inner = maxDepth > 1 ? [taskTool({ models, maxDepth: maxDepth - 1, ...options })] : [];
+  const inner =
+    maxDepth > 1
+      ? [taskTool({ models, maxDepth: maxDepth - 1, ...(agents && { namedAgents: agents }), ...options })]
+      : [];
   const definition = {
     ...options,
     tools: [...(options.tools ?? []), ...inner],
@@ -63,6 +102,7 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
           description: 'What to do, everything that has to be known for it, and what the answer has to contain',
         },
         model: { type: 'string', enum: names, description: `The model that does the task; default ${first}` },
+        ...(agents && AGENT_INPUT),
       },
       required: ['task_description'],
       additionalProperties: false,
@@ -75,9 +115,10 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
   const made = Array.from(byModel.values(), agentTool);
   return {
     ...made[0]!,
-    asks: made.flatMap(({ asks = [] }) => asks),
+    asks: [...made.flatMap(({ asks = [] }) => asks), ...(agents?.models ?? [])],
     execute(input, context) {
-      const { model = first } = input as { readonly model?: string };
+      const { model = first, agent } = input as { readonly model?: string; readonly agent?: string };
+      if (agent !== undefined && agents) return callAgent(agents, input as AgentTask, context);
       const onItem = (item: Item): unknown => {
         if (item.type === 'call-started' || item.type === 'call-answered') context.report(item satisfies TaskProgress);
         return options.onItem?.(item);
@@ -85,4 +126,28 @@ export function taskTool({ models, maxDepth = 1, ...options }: TaskToolOptions):
       return agentTool({ ...byModel.get(model)!, onItem }).execute!(input, context);
     },
   };
+}
+
+/** An agent that takes a task gets its description. */
+function callAgent(
+  agents: CallableAgents,
+  { agent: name, task_description: task, inputs = {} }: AgentTask,
+  context: ToolContext,
+): unknown {
+  const called = agents.tool(name, context.principal);
+  if (!called) {
+    const why = unknownAgent(name, agents.list(context.principal));
+    // Its run is there, and must not be left behind: the calling run is resumed when the agent is back.
+    if (context.run?.child === 'begun') return new Broken(new TreadleError('unknown-agent', why));
+    throw new ToolError(why, 'not_found');
+  }
+  const { properties = {} } = called.parameters as { readonly properties?: Readonly<Record<string, unknown>> };
+  const takesTask = Object.hasOwn(properties, 'task') && !Object.hasOwn(inputs, 'task');
+  return called.execute!(takesTask ? { ...inputs, task } : inputs, context);
+}
+
+function unknownAgent(name: string, agents: readonly NamedAgent[]): string {
+  const names = agents.map((one) => one.name);
+  const known = names.length === 0 ? 'There are no agents.' : `The agents are ${names.slice(0, 20).join(', ')}.`;
+  return `There is no agent "${name}".${didYouMean(name, names)} ${known}`;
 }
