@@ -50,6 +50,18 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'what [`treadle chat`](runs.md#chat) tells the model; `--system` overrides it, and `AGENTS.md` is added to it',
   ],
 
+  'agents.path': [
+    '`["agents", "~/.treadle/agents"]`',
+    'folders with definitions of [agents](agents.md); relative to this file, `~` is the home folder',
+  ],
+  'agents.default': ['none', 'the agent that `__default__` stands for'],
+  'agents.max_depth': ['`10`', 'how many agents may be inside each other when they call each other'],
+  'agents.injection': [
+    '`"off"`',
+    'what the server does about inputs that look like an attempt to replace the instructions of an agent: `flag` marks the run, `refuse` answers with a 400. It finds simple attempts only',
+  ],
+  'agents.write': ['`false`', '`true`: `PUT` and `DELETE` of the agents API change files in the first folder'],
+
   'orchestrator.tool_loop_enabled': ['`true`', '`false`: no tools are offered, and no MCP server is started'],
   'orchestrator.max_tool_iterations': [
     '`10` for a message of `chat` and a response of `serve`; `20` for `run`',

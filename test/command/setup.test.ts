@@ -151,12 +151,14 @@ describe('doctor', () => {
     expect(stdout).toMatch(/\n1 problem\.\n$/);
   });
 
-  test('reports a store that cannot be used, and MCP servers', async () => {
+  test('reports a store that cannot be used, agents, and MCP servers', async () => {
     await play.write('broken.db', 'no database at all, but long enough to look at '.repeat(20));
     await play.write(
       'treadle.toml',
       '[mcp.servers.gone]\ncommand = "./no-such-program"\n[models.a]\nprovider = "demo"\n',
     );
+    await play.write('agents/good.yaml', 'description: Good.\n');
+    await play.write('agents/bad.yaml', 'x: 1\n');
     const { code, checks } = await doctor('--store', 'sqlite:broken.db');
     expect(code).toBe(1);
     expect(shown(checks)).toEqual([
@@ -165,8 +167,11 @@ describe('doctor', () => {
       ['store', 'problem'],
       ['model a', 'ok'],
       ['git', 'ok'],
+      ['agents', 'ok'],
+      ['agents', 'warning'],
       ['mcp server gone', 'problem'],
     ]);
+    expect(checks.at(-2)!['message']).toBe('1 file of agents is not used. "treadle agents check" says why.');
     expect(checks.at(-1)!['remedy']).toContain('Install the program');
   });
 });

@@ -65,6 +65,29 @@ test('writes nothing but the protocol to standard output, and ends with its inpu
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
 });
 
+/** The results of requests to a server in this process. */
+async function exchange(
+  requests: readonly (readonly [method: string, params: object])[],
+  cwd: string,
+  flags: readonly string[] = [],
+): Promise<readonly unknown[]> {
+  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
+  const clientInfo = { name: 'x', version: '1' };
+  const initialize = ['initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo }] as const;
+  const answers: { readonly id?: number; readonly result: unknown }[] = [];
+  stdout.setEncoding('utf8').on('data', (text: string) => {
+    for (const line of text.trim().split('\n')) answers.push(JSON.parse(line));
+    if (answers.filter(({ id }) => id !== undefined).length > requests.length) stdin.end();
+  });
+  for (const [id, [method, params]] of [initialize, ...requests].entries()) {
+    stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
+    if (id === 0) stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`);
+  }
+  await command(['mcp', 'serve', '--store', 'memory:', ...flags], cwd, { stdin, stdout });
+  const ordered = answers.filter(({ id }) => id !== undefined).toSorted((x, y) => x.id! - y.id!);
+  return ordered.slice(1).map(({ result }) => result);
+}
+
 test('serves skills as prompts and resources', async () => {
   const home = await mkdtemp(join(tmpdir(), 'treadle-home-'));
   vi.stubEnv('HOME', home);
@@ -76,34 +99,49 @@ test('serves skills as prompts and resources', async () => {
     join(home, '.treadle/skills/own/SKILL.md'),
     '---\ndescription: d\ninvocation_mode: model\n---\nOwn.\n',
   );
-  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
-  const clientInfo = { name: 'x', version: '1' };
-  const asked = [
-    ['initialize', { protocolVersion: '2025-06-18', capabilities: {}, clientInfo }],
-    ['prompts/list', {}],
-    ['prompts/get', { name: 'review' }],
-    ['resources/list', {}],
-    ['resources/read', { uri: 'treadle://skills/own' }],
-  ] as const;
-  const answers: { readonly id: number; readonly result: unknown }[] = [];
-  stdout.setEncoding('utf8').on('data', (text: string) => {
-    for (const line of text.trim().split('\n')) answers.push(JSON.parse(line));
-    if (answers.length === asked.length) stdin.end();
-  });
-  for (const [id, [method, params]] of asked.entries()) {
-    stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params })}\n`);
-    if (id === 0) stdin.write(`${JSON.stringify({ jsonrpc: '2.0', method: 'notifications/initialized' })}\n`);
-  }
-  await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
+  const results = await exchange(
+    [
+      ['prompts/list', {}],
+      ['prompts/get', { name: 'review' }],
+      ['resources/list', {}],
+      ['resources/read', { uri: 'treadle://skills/own' }],
+    ],
+    folder,
+  );
   vi.unstubAllEnvs();
   await rm(home, { recursive: true });
-  const results = answers.toSorted((a, b) => a.id - b.id).map(({ result }) => result);
-  expect(results.slice(1)).toMatchObject([
+  expect(results).toMatchObject([
     { prompts: [{ name: 'review', description: 'Reviews' }] },
     { messages: [{ role: 'user', content: { text: expect.stringContaining('Read, then report.') } }] },
     { resources: [{ uri: 'treadle://skills/own' }, { uri: 'treadle://skills/review', description: 'Reviews' }] },
     { contents: [{ text: expect.stringContaining('Own.') }] },
   ]);
+});
+
+test('serves agents as tools, which can be given the tools of the command line', async () => {
+  const own = await mkdtemp(join(tmpdir(), 'treadle-agents-'));
+  await mkdir(join(own, 'agents'));
+  await writeFile(join(own, 'notes.txt'), 'Remember the milk.\n');
+  const inputs = 'inputs: { path: { type: string, required: true } }';
+  await writeFile(join(own, 'agents/reader.yaml'), `description: Reads.\n${inputs}\ntools: [read]\n`);
+  await writeFile(join(own, 'agents/worker.yaml'), 'description: Works.\ntools: [bash]\n');
+  const call = (name: string, args: object) => ['tools/call', { name, arguments: args }] as const;
+  const requests = [
+    ['tools/list', {}] as const,
+    call('agent_reader', { path: 'notes.txt' }),
+    call('agent_reader', {}),
+    call('agent_worker', { task: 'x' }),
+  ];
+  const results = await exchange(requests, own, ['--model', 'demo']);
+  const said = (text: string): object => ({ content: [{ type: 'text', text: expect.stringContaining(text) }] });
+  const tools = ['read', 'glob', 'grep', 'agent_reader', 'agent_worker'].map((name) => ({ name }));
+  expect(results).toMatchObject([
+    { tools },
+    said('Remember the milk.'),
+    { isError: true, ...said('path') },
+    { isError: true, ...said('there is no tool "bash"') },
+  ]);
+  await rm(own, { recursive: true });
 });
 
 test.each([

@@ -20,6 +20,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
   skills: async () => (await import('./skills/skills.ts')).skillsGroup,
+  agents: async () => (await import('./agents/agents.ts')).agentsGroup,
   mcp: async () => (await import('./mcp/mcp.ts')).mcpGroup,
   policy: async () => (await import('./policy/policy.ts')).policyGroup,
   models: async () => (await import('./models/models.ts')).modelsCommand,
@@ -65,6 +66,9 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
   const found = await findCommand(COMMANDS, first).load();
   if (!('commands' in found)) return runCommandWith(found, rest, io);
   const [second, ...others] = rest;
+  if (found.default && (second === undefined || (second.startsWith('-') && !isHelp(second)))) {
+    return runCommandWith(found.default, rest, io);
+  }
   if (second === undefined) {
     io.stderr.write(`${groupHelp(found)}\n`);
     return EXIT.usage;
@@ -73,7 +77,9 @@ async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<nu
   return runCommandWith(findCommand(found.commands, second, found.name), others, io);
 }
 
-async function runCommandWith(command: Command, args: readonly string[], io: Io): Promise<number> {
+async function runCommandWith(found: Command, args: readonly string[], io: Io): Promise<number> {
+  const { moreFlags } = found;
+  const command = moreFlags ? { ...found, flags: { ...found.flags, ...(await moreFlags(args, io)) } } : found;
   const parsed = parseArguments(command, args);
   if (parsed === 'help') return print(io, commandHelp(command));
   return command.run(parsed, io);
@@ -131,6 +137,8 @@ const RELEASE_HINT = '"treadle runs release --help" describes how to free the ru
 /** Errors that the user can fix. */
 const USER_ERRORS: ReadonlySet<TreadleErrorCode> = new Set<TreadleErrorCode>([
   'invalid-options',
+  'invalid-agent',
+  'unknown-agent',
   'unknown-run',
   'run-driven',
   'answer-unfit',

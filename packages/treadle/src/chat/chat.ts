@@ -34,7 +34,7 @@ import { openSession, type Session } from '../run/session.ts';
 import { transcript } from '../run/transcript.ts';
 import { withSkills } from '../skills/command-skills.ts';
 import { stateAfter } from '../runs/journal.ts';
-import { foreignRunReason } from '../runs/resume.ts';
+import { foreignRunReason, hasDefinition } from '../runs/resume.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { coloursFor, type Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
@@ -159,8 +159,9 @@ interface LastConversation {
 async function lastConversation(store: RunStore, config: Config): Promise<LastConversation | undefined> {
   for (const run of await store.list({ status: ['completed', 'exhausted', 'failed', 'cancelled'], limit: Infinity })) {
     if (isChild(run) || !run.runId.startsWith('run_')) continue;
-    const state = await stateAfter({ summary: run, entries: await store.read(run.runId) });
-    if (foreignRunReason(state, config) !== undefined) continue;
+    const stored = { summary: run, entries: await store.read(run.runId) };
+    const state = await stateAfter(stored);
+    if (foreignRunReason(state, config) !== undefined || hasDefinition(stored)) continue;
     return { run, messages: messagesOf(state.history), carried: carriedFrom(state) };
   }
   return undefined;

@@ -41,6 +41,8 @@ export interface Command<F extends Flags = Flags> {
   /** What the only argument can be. */
   readonly argumentChoices?: readonly string[];
   readonly flags: F;
+  /** More flags, which depend on the arguments, such as the inputs of an agent. */
+  readonly moreFlags?: (args: readonly string[], io: Io) => Promise<Flags>;
   /** Paragraphs below the flags in the help. */
   readonly notes: readonly string[];
   /** Command lines for the end of the help, at least one. */
@@ -54,6 +56,8 @@ export interface CommandGroup {
   readonly name: string;
   readonly summary: string;
   readonly commands: readonly Command[];
+  /** What its name alone does. Absent: it prints help. */
+  readonly default?: Command;
   readonly notes: readonly string[];
 }
 
@@ -78,6 +82,7 @@ export const SUMMARIES = {
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',
   skills: 'List, check, write and add skills',
+  agents: 'List, show, run, write and check agents that are defined in files',
   mcp: 'Use MCP servers and sign in to them, and serve tools to MCP clients',
   policy: 'Explain and check what agents may do',
   models: 'List the models of the configuration and test them',

@@ -6,6 +6,7 @@ import type { PromiseName } from '@treadle/tools/sandbox';
 import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
+import { AGENTS_SHAPE, type AgentsConfig } from './agents.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
@@ -17,6 +18,7 @@ export interface Config {
   readonly server?: ServerConfig;
   /** `instructions`: what `treadle chat` tells the model instead of its own, unless there is --system. */
   readonly chat?: { readonly instructions?: string };
+  readonly agents?: AgentsConfig;
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
   readonly budgets?: Readonly<Record<string, BudgetEntry>>;
@@ -214,6 +216,7 @@ export const CONFIG_SHAPE: Shape = {
     policy: { type: 'checked', check: ruleProblems },
     server: SERVER_SHAPE,
     chat: { type: 'table', fields: { instructions: text } },
+    agents: AGENTS_SHAPE,
     store: { type: 'table', fields: { url: text } },
     budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,

@@ -51,7 +51,7 @@ const PERMISSIONS = { file_read: 0, file_write: 0, shell: 0, network: 0, git: 0,
 >;
 
 /** Tools that runs get besides those of the command. */
-const RESERVED = ['read_result', 'tool_search', 'skill'];
+export const RESERVED: readonly string[] = ['read_result', 'tool_search', 'skill', 'agents_list'];
 
 /** Whether a folder belongs to the project, where runs and other people can change it. */
 async function projectBorder({ folder }: ConfiguredPlace): Promise<(path: string) => boolean> {

@@ -7,6 +7,7 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import { userName } from '../run/ask-approval.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
+import { openAgents, sessionAgents, unusedNotice, type AgentParts } from '../agents/command-agents.ts';
 import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, NO_PLACE, sandboxFor } from '../tools/command-tools.ts';
@@ -21,6 +22,7 @@ export const mcpServeCommand: Command = defineCommand({
       value: 'LIST',
       help: 'Tools for the client: read-only (default), coding, or names such as read,bash',
     },
+    'no-agents': { type: 'switch', help: 'Do not offer the agents of the working folder as tools' },
     'trust-skills': RULE_FLAGS['trust-skills'],
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
@@ -30,7 +32,8 @@ export const mcpServeCommand: Command = defineCommand({
       'treadle.toml applies to every call. What it asks about, the client asks its user (elicitation); a client that cannot\n' +
       'ask gets an error. Each call is a run in the store, and the client can read the runs as resources. Skills are prompts and\n' +
       'resources of the server.',
-    'Only the tool "task" needs a model. "treadle serve" serves the same over HTTP, at /mcp.',
+    'Agents ("treadle agents list") are tools with the names agent_NAME. They can be given the tools of --tools, and no others.\n' +
+      'Only they and the tool "task" need a model. "treadle serve" serves the same over HTTP, at /mcp.',
     'Standard output carries the protocol alone. A line about the sandbox and the log, as JSON lines, go to standard error.\n' +
       'The command ends when its standard input is closed, and at SIGINT and SIGTERM.',
     KEY_NOTE,
@@ -43,26 +46,33 @@ export const mcpServeCommand: Command = defineCommand({
     const { loaded, folder } = context;
     const { orchestrator = {}, server = {} } = loaded.config;
     const words = values.tools?.split(',').map((word) => word.trim()) ?? ['read-only'];
-    const needsModel = words.includes('coding') || words.includes('task');
+    const registry = values['no-agents'] ? undefined : await openAgents(context);
+    const agents = registry?.list() ?? [];
+    const needsModel = words.includes('coding') || words.includes('task') || agents.length > 0;
     const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
     const sandbox = await sandboxFor(context, words);
-    const tools = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
+    const chosen = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
     if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
-    for (const notice of [...context.packages.problems, ...notices]) log.warn(notice);
+    const unused = registry ? unusedNotice(registry) : [];
+    for (const notice of [...context.packages.problems, ...notices, ...unused]) log.warn(notice);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     try {
+      const policy = commandPolicy(context, 'policy', { rates: store.rates });
+      const parts = (): AgentParts => ({ model, tools: chosen, policy, skills, bounds: {} });
+      const named = registry && (await sessionAgents(registry, context, { env: io.env, parts }));
+      const tools = [...chosen, ...agents.flatMap(({ name }) => named?.callable.tool(name) ?? [])];
       const connection = mcpStdioServer({
         version: version(),
         instructions: `The tools act in the folder ${folder}.`,
         store,
         tools,
         ...skillRegistry(skills),
-        policy: commandPolicy(context, 'policy', { rates: store.rates }),
+        policy,
         user: userName(),
         log,
         stdin: io.stdin,

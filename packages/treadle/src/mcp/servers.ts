@@ -8,6 +8,7 @@ import type { Secrets } from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { McpServerEntry } from '../config/mcp.ts';
+import { RESERVED } from '../config/packages.ts';
 import { loadStorePackage } from '../config/store.ts';
 import type { Io } from '../terminal/io.ts';
 import { exactLine } from '../terminal/printable.ts';
@@ -214,7 +215,7 @@ export async function openMcpTools(
     }),
   );
   const servers = opened.flatMap(({ server }) => server ?? []);
-  const taken = [...own, 'tool_search', 'read_result'];
+  const taken = [...own, ...RESERVED];
   let tools: readonly Tool[] = [];
   const listeners = new Set<() => void>();
   const changeTools = async (changed: readonly Tool[]): Promise<boolean> => {

@@ -82,7 +82,10 @@ export async function runAndReport(options: {
   readonly io: Io;
   readonly screen: RunScreen;
   readonly explain: ExplainRequest;
+  /** What --json prints; default: the result. */
+  readonly asJson?: (result: LoopResult) => unknown;
 }): Promise<number> {
+  const { asJson = (result: LoopResult) => result } = options;
   const { start, allTools, follow, deniedTools, store, context, values, io, screen, explain } = options;
   const { writeLine } = screen;
   const colours = coloursFor(io.stderr, io.env);
@@ -128,7 +131,7 @@ export async function runAndReport(options: {
 
   const completed = result.outcome?.type === 'completed';
   const isShown = screen.lastText() === result.text;
-  if (values.json) io.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+  if (values.json) io.stdout.write(`${JSON.stringify(asJson(result), null, 2)}\n`);
   else if (completed && !(screen.streams && isShown)) screen.writeAnswer(answerText(result));
   else if (!completed && result.text !== '' && !isShown)
     writeLine(`Last reply of the model: ${printable(result.text)}`);

@@ -28,6 +28,13 @@ import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
+import {
+  openAgents,
+  sessionAgents,
+  unusedNotice,
+  type AgentParts,
+  type SessionAgents,
+} from '../agents/command-agents.ts';
 import { chooseTools, commandTools, sandboxFor, type ToolPlace } from '../tools/command-tools.ts';
 import { skillsInstructions, skillToolFor, withSkills } from '../skills/command-skills.ts';
 import { openSkills, type CommandSkills } from '../skills/open-skills.ts';
@@ -55,6 +62,8 @@ export interface Session {
   readonly skills: readonly LoadedSkill[];
   /** Why a skill of the project is not used; undefined if there is no such skill. */
   readonly whyUntrusted: CommandSkills['whyUntrusted'];
+  /** Undefined if there is no folder with agents. */
+  readonly agents: SessionAgents | undefined;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
   /** All tools that a run may be offered on the way, as they are now. */
@@ -65,7 +74,7 @@ export interface Session {
   follow(live: StartedRun): void;
   /** Uses another model for the next runs, named as with --model. Returns a notice for the user. */
   changeModel(name: string): Promise<string | undefined>;
-  /** Takes over changed packages of tools for the next runs. Returns notices for the user. */
+  /** Takes over changed packages of tools and agents for the next runs. Returns notices for the user. */
   reloadPackages(): Promise<readonly string[]>;
   /** Closes the store and the connections to MCP servers. */
   close(): Promise<void>;
@@ -84,9 +93,11 @@ export async function openSession(
     readonly writeLine: (line: string) => void;
     /** It is a chat: [chat] of the configuration applies. */
     readonly isChat?: true;
+    /** Nothing runs, so no sandbox is looked for. */
+    readonly isDry?: true;
   },
 ): Promise<Session> {
-  const { defaults, canAsk, writeLine, isChat } = options;
+  const { defaults, canAsk, writeLine, isChat, isDry } = options;
   let context = await resolveContext(values, io);
   const { config } = context.loaded;
   const choice = chooseModel(values, context.loaded, io.env);
@@ -113,11 +124,21 @@ export async function openSession(
   if (untrusted !== undefined) throw new CommandError(untrusted);
   withSkills('task', skills, values.skill);
   const model = await openModel(choice);
+  const registry = await openAgents(context);
+  const bounds = {
+    ...(maxTurns !== undefined && { maxTurns }),
+    ...(tool_error_limit !== undefined && { errorLimit: tool_error_limit }),
+    ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
+  };
+  const parts = (): AgentParts => ({ model: runOptions.model, tools: allTools(), policy, skills, bounds });
+  const named = registry && (await sessionAgents(registry, context, { env: io.env, parts }));
   const list = splitToolList(context, toolList(context, toolsFlag(values)));
   const taken = commandTools(context).map(({ name }) => name);
-  let sandbox = await sandboxFor(context, list.words);
+  let sandbox = isDry ? undefined : await sandboxFor(context, list.words);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
-  const opened = await openParts({ context, mcp, place: { model, canAnswer: canAsk, sandbox }, list, skills });
+  // Without any, tasks are as they were.
+  const place = { canAnswer: canAsk, agents: registry && registry.list().length > 0 ? named?.callable : undefined };
+  const opened = await openParts({ context, mcp, place: { ...place, model, sandbox }, list, skills });
   const { store } = opened;
   const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
   let { own } = opened;
@@ -146,9 +167,7 @@ export async function openSession(
     ].join(''),
     tools,
     policy,
-    ...(maxTurns !== undefined && { maxTurns }),
-    ...(tool_error_limit !== undefined && { errorLimit: tool_error_limit }),
-    ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
+    ...bounds,
     ...(values.finish && { finish: values.finish }),
     ...(ledger && { ledger }),
     principal: COMMAND,
@@ -163,10 +182,11 @@ export async function openSession(
     ...context.packages.problems,
     ...mcp.problems,
     ...skillNotices,
+    ...(registry ? unusedNotice(registry) : []),
     await unfinishedNotice(store, values),
   ].filter((text) => text !== undefined);
   const chooseOwn = (chosen: Model): Promise<readonly Tool[]> =>
-    ownTools({ context, mcp, place: { model: chosen, canAnswer: canAsk, sandbox }, list, skills });
+    ownTools({ context, mcp, place: { ...place, model: chosen, sandbox }, list, skills });
   return {
     get context() {
       return context;
@@ -179,6 +199,7 @@ export async function openSession(
     notices,
     skills,
     whyUntrusted,
+    agents: named,
     store,
     allTools,
     toolsWith(found) {
@@ -195,6 +216,7 @@ export async function openSession(
       return other.notice;
     },
     async reloadPackages() {
+      await named?.reload();
       const packages = await loadPackages(context);
       if (stableJson(packages) === stableJson(context.packages)) return [];
       const before = { context, sandbox };

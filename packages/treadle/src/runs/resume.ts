@@ -37,6 +37,7 @@ import { plural } from '../terminal/quantities.ts';
 import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
 import { skillToolFor } from '../skills/command-skills.ts';
 import { openSkills } from '../skills/open-skills.ts';
+import { noAgents, openAgents, resumedAgent, sessionAgents } from '../agents/command-agents.ts';
 import { chooseTools, commandTools, recordedTools, sandboxFor } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
@@ -75,7 +76,7 @@ export const resumeCommand: Command = runsCommand('resume ID', {
     const run = await readRun(request.store, request.args[0]!);
     const state = await stateAfter(run);
     rejectEndedRun(run, state);
-    rejectForeignRun(state, request.context);
+    rejectForeignRun(state, request.context, run);
     return resumeRun(request, state, answersFor(state, request.values));
   },
 });
@@ -104,7 +105,7 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const at = values.at ?? lastEntryOf(run, results);
     // Check everything before the fork is created, so that an error does not leave a fork behind.
     const state = await stateAfter(run, at);
-    if (!values['no-run']) rejectForeignRun(state, context);
+    if (!values['no-run']) rejectForeignRun(state, context, run);
     const needsModel = values.model !== undefined || !values['no-run'];
     const choice = needsModel ? chooseModelOf(state.model, values, context.loaded, io.env) : undefined;
     const model = values.model !== undefined && choice ? (await openModel(choice)).id : state.model;
@@ -169,37 +170,59 @@ async function resumeRun(
 ): Promise<number> {
   const recorded = state.nextTools ?? state.tools;
   const names = new Set(recorded.map(({ name }) => name));
+  const isOfAgent = hasDefinition(await readRun(store, state.runId));
+  const usesSkills = names.has('skill') || isOfAgent;
   const { skills, context, notices } = await openSkills(found, { trust: values['trust-skills'] === true });
-  if (names.has('skill') && !values.quiet) for (const notice of notices) note(notice);
+  if (usesSkills && !values.quiet) for (const notice of notices) note(notice);
   const choice = chooseModelOf(state.model, values, context.loaded, io.env);
   if (!values.quiet && choice.notice) note(choice.notice);
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
     note(`The run was started in another working folder. Its tools now act in ${context.folder}; --cwd changes that.`);
   }
   const model = await openModel(choice);
-  const sandbox = await sandboxFor(
-    context,
-    state.tools.map(({ name }) => name),
-  );
-  if (!values.quiet && sandbox) note(sandbox.notice);
-  const place = { model, canAnswer: canAskOn(io), sandbox };
-  const acceptChangedTools = values['accept-changed-tools'] === true;
-  const own = new Set([...commandTools(context).map(({ name }) => name), 'skill']);
   const list = splitToolList(context, toolList(context));
-  const usesMcp = [...names].some((name) => !own.has(name) && !name.startsWith('read_result'));
+  // An agent may call others, which have tools of their own.
+  const sandbox = await sandboxFor(context, isOfAgent ? list.words : state.tools.map(({ name }) => name));
+  if (!values.quiet && sandbox) note(sandbox.notice);
+  const callsAgents = recorded.some(callsNamedAgents);
+  const named =
+    isOfAgent || callsAgents
+      ? await sessionAgents((await openAgents(context)) ?? (await noAgents()), context, {
+          env: io.env,
+          parts: () => ({ model, tools: allTools(), policy, skills: skills ?? [], bounds: {} }),
+        })
+      : undefined;
+  const place = { model, canAnswer: canAskOn(io), sandbox, agents: callsAgents ? named?.callable : undefined };
+  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+  const acceptChangedTools = values['accept-changed-tools'] === true;
+  const own = new Set([...commandTools(context).map(({ name }) => name), 'skill', 'agents_list']);
+  const isOther = (name: string): boolean => !own.has(name) && !/^(read_result|agent_|hand_off_to_)/.test(name);
+  const usesMcp = [...names].some(isOther);
   const servers = acceptChangedTools ? list.servers : usesMcp ? [...serverEntries(context).keys()] : [];
   const mcp = await openMcpTools(context, io.env, { taken: [...own], names: servers });
+  const allTools = (): readonly Tool[] => {
+    const chosen = chooseTools(context, { ...place, mcp: toolsForTasks(mcp) }, list);
+    return [...chosen, ...ofSkills, ...mcp.all()];
+  };
+  let ofSkills: readonly Tool[] = [];
   try {
     if (!values.quiet) for (const problem of mcp.problems) note(problem);
     const inTasks = { ...place, mcp: toolsForTasks(mcp) };
     const offered = new Set([...names, ...mcp.offered().map(({ name }) => name)]);
     const chosen = acceptChangedTools ? chooseTools(context, inTasks, list) : recordedTools(context, inTasks, recorded);
-    const ownTools = names.has('skill')
-      ? [...chosen, await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })]
-      : chosen;
+    if (names.has('skill')) {
+      ofSkills = [await skillToolFor(skills, { model, tools: [...chosen, ...inTasks.mcp] })];
+    }
+    const ownTools = [...chosen, ...ofSkills];
     const all = mcp.all();
-    const tools = [...ownTools, ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all)];
-    const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+    const agent = isOfAgent && named && (await resumedAgent(store, state.runId, named, model));
+    if (agent && agent.notice !== undefined && !values.quiet) note(agent.notice);
+    const tools = agent
+      ? agent.options.tools!
+      : [
+          ...ownTools,
+          ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all),
+        ];
     const { budgets = [] } = context.loaded.config.orchestrator ?? {};
     const ledger = state.rules.budgeted && (await openLedgers(context.loaded.config, store.budgets))(budgets);
     const start = {
@@ -208,14 +231,17 @@ async function resumeRun(
       answers,
       model,
       tools,
+      ...(agent && agent.options),
       policy,
       acceptChangedTools,
       // Calls of a server that is away fail until it is back.
       ...(mcp.problems.length > 0 && { keepMissingTools: true }),
     };
     const explain = requestExplainer(policy, () => tools, coloursFor(io.stderr, io.env));
-    const follow = (live: StartedRun): void => mcp.follow(live, ownTools);
-    return await runAndReport({ start, follow, store, context, values, io, screen: runScreen(io, values), explain });
+    // The tools of an agent are those that its definition names.
+    const follow = agent ? {} : { follow: (live: StartedRun): void => mcp.follow(live, ownTools) };
+    const screen = runScreen(io, { ...values, answerOnly: state.rules.output !== undefined });
+    return await runAndReport({ start, ...follow, store, context, values, io, screen, explain });
   } catch (error) {
     if (!(error instanceof TreadleError) || error.code !== 'tools-changed') throw error;
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
@@ -238,16 +264,28 @@ function rejectEndedRun({ summary }: StoredRun, { phase }: State): void {
 }
 
 /** Throws for a run that needs code of the program that started it: resumed without that code, it would fail. */
-function rejectForeignRun(state: State, { loaded }: CommandContext): void {
-  const reason = foreignRunReason(state, loaded.config);
+function rejectForeignRun(state: State, { loaded }: CommandContext, run: StoredRun): void {
+  const reason = foreignRunReason(state, loaded.config, hasDefinition(run));
   if (reason === undefined) return;
   throw new CommandError(`Run ${shortId(state.runId)} ${reason}. Resume it from that program.`);
 }
 
-/** Why only the program that started a run can resume it; undefined if the command can. */
+/** Whether a tool of a run can call agents by name. */
+function callsNamedAgents({ name, parameters }: ToolFacts): boolean {
+  const { properties = {} } = parameters as { readonly properties?: Readonly<Record<string, unknown>> };
+  return name === 'task' && Object.hasOwn(properties, 'agent');
+}
+
+/** Whether a run has recorded the definition of its agent. */
+export function hasDefinition({ entries: [first] }: StoredRun): boolean {
+  return first?.event.type === 'run-started' && first.event.definition !== undefined;
+}
+
+/** Why only the program that started a run can resume it; undefined if the command can. `isOfAgent`: see `hasDefinition`. */
 export function foreignRunReason(
   { rules, policies = [], handedTo, handoff, program }: State,
   { orchestrator: { budgets = [] } = {} }: Pick<Config, 'orchestrator'> = {},
+  isOfAgent = false,
 ): string | undefined {
   if (program !== undefined) return 'has code of another program as its model';
   if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
@@ -257,7 +295,7 @@ export function foreignRunReason(
   }
   if (rules.guardrails) return 'was started with guardrails, which are code of another program';
   const agent = handoff?.agent ?? handedTo;
-  if (agent !== undefined) return `is with the agent "${agent}" of another program`;
+  if (agent !== undefined && !isOfAgent) return `is with the agent "${agent}" of another program`;
   // Only code can apply rules, and the stricter of those and the current ones has to apply.
   return policies.every(isApplicable) ? undefined : 'has a policy with rules that only its program can apply';
 }

@@ -1,7 +1,9 @@
 import { messagesOf, outstanding, waiting, type Event, type Message, type RunSummary, type State } from '@treadle/core';
 import { callEffect, contentText, shownEntries } from '@treadle/core/describe';
+import { noAgents, openAgents } from '../agents/command-agents.ts';
 import type { Command } from '../command-line/command.ts';
 import { followUpCommand, locationOf } from '../command-line/flags.ts';
+import type { CommandContext } from '../config/context.ts';
 import { outcomeDetail, waitingText, workText } from '../run/outcome-text.ts';
 import { answerFlags } from '../run/run-and-report.ts';
 import { resultText } from '../run/transcript.ts';
@@ -9,7 +11,7 @@ import { oneLine, printable } from '../terminal/printable.ts';
 import { ageText, durationText, plural, timestampText, usageText } from '../terminal/quantities.ts';
 import { timeline, type TextLayout } from './entry-lines.ts';
 import { stateAfter } from './journal.ts';
-import { foreignRunReason } from './resume.ts';
+import { foreignRunReason, hasDefinition } from './resume.ts';
 import { displayStatus, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { DisplayStatus, RunsRequest, StoredRun } from './store-access.ts';
 
@@ -57,7 +59,7 @@ interface ShownRun {
 }
 
 async function heading({ run, state, status, related }: ShownRun, request: RunsRequest): Promise<readonly string[]> {
-  const { store, colours } = request;
+  const { store, colours, context } = request;
   const { runId, model, startedAt, updatedAt, recovered } = run.summary;
   const rows: [name: string, value: string][] = [
     ['model', state?.model ?? model],
@@ -73,6 +75,8 @@ async function heading({ run, state, status, related }: ShownRun, request: RunsR
     rows.push(['recovered', `${times} at ${timestampText(recovered.at)}, because its process had died`]);
   }
   const first = run.entries[0]?.event;
+  const change = await changedAgent(run, context);
+  if (change !== undefined) rows.push(['agent', change]);
   const origin = first?.type === 'run-started' ? first.parent : undefined;
   if (origin?.seq !== undefined) rows.push(['fork of', `${shortId(origin.runId)}, after entry ${origin.seq}`]);
   else if (origin) rows.push(['child of', `${shortId(origin.runId)}, call ${origin.effect}`]);
@@ -85,11 +89,19 @@ async function heading({ run, state, status, related }: ShownRun, request: RunsR
   ];
 }
 
+/** What of the definition of the agent of a run has changed since it was started; undefined: nothing. */
+async function changedAgent({ entries: [first] }: StoredRun, context: CommandContext): Promise<string | undefined> {
+  if (first?.event.type !== 'run-started' || first.event.definition === undefined) return undefined;
+  const { agentChange, recordedAgent } = await import('@treadle/core/named-agents');
+  const pinned = recordedAgent(first.event.definition);
+  return pinned && agentChange(pinned, (await openAgents(context)) ?? (await noAgents()));
+}
+
 /** How to resume the run, if that is possible. */
 function nextStep({ run, state, status }: ShownRun, { values, context }: RunsRequest): readonly string[] {
   const canRetry = state?.phase.type === 'ended' && state.phase.effect !== undefined;
   if (isChild(run.summary) || !(status === 'interrupted' || status === 'paused' || canRetry)) return [];
-  const foreign = state && foreignRunReason(state, context.loaded.config);
+  const foreign = state && foreignRunReason(state, context.loaded.config, hasDefinition(run));
   if (foreign !== undefined) return ['', `This run ${foreign}. Resume it from that program.`];
   const words = ['runs', 'resume', shortId(run.summary.runId), ...(state ? waiting(state).flatMap(answerFlags) : [])];
   return ['', `Resume with: ${followUpCommand(words, locationOf(values))}`];

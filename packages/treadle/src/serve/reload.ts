@@ -43,6 +43,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   orchestrator: 'reload',
   policy: 'reload',
   budgets: 'reload',
+  agents: 'reload',
   server: SERVER,
   store: 'restart',
   mcp: 'restart',

@@ -11,6 +11,7 @@ import { diagnoseServers } from '../mcp/doctor.ts';
 import { listedModels, type ListedModel } from '../models/model-list.ts';
 import { probeListed } from '../models/models.ts';
 import { passes, probeProblem, probeText, type Probe } from '../models/probe.ts';
+import { openAgents, unusedNotice } from '../agents/command-agents.ts';
 import { findSkills, problemText } from '../skills/command-skills.ts';
 import { requiredPromises, WITHOUT_WALLS } from '../tools/sandbox.ts';
 import { coloursFor } from '../terminal/colours.ts';
@@ -42,7 +43,7 @@ export const doctorCommand: Command = defineCommand({
   },
   notes: [
     'Checks Node, the configuration, the store, the keys, whether each model replies, calls tools and streams, the programs\n' +
-      'that tools use, the skills, and the MCP servers. Testing a model costs a few tokens. Keys are never shown.',
+      'that tools use, the skills, the agents and the MCP servers. Testing a model costs a few tokens. Keys are never shown.',
     'Exit codes:\n  0    everything works; there may be warnings\n  1    something is broken\n  130  stopped with Ctrl-C',
   ],
   examples: ['treadle doctor', 'treadle doctor --no-test', 'treadle doctor --json --timeout 5'],
@@ -90,6 +91,7 @@ async function examine(values: LocationValues, io: Io, testing: Testing): Promis
     ...(await sandboxChecks(context)),
     ...packageChecks(context),
     ...(await skillChecks(context)),
+    ...(await agentChecks(context)),
     ...servers,
   ];
 }
@@ -256,6 +258,17 @@ async function skillChecks(context: CommandContext): Promise<readonly Check[]> {
       status: 'warning',
       message: `Does not load: ${problemText(problem)}`,
     })),
+  ];
+}
+
+/** Without any agents there is nothing to say. */
+async function agentChecks(context: CommandContext): Promise<readonly Check[]> {
+  const registry = await openAgents(context);
+  const count = registry?.list().length ?? 0;
+  const name = 'agents';
+  return [
+    ...(count > 0 ? [{ name, status: 'ok', message: plural(count, 'agent') } as const] : []),
+    ...(registry ? unusedNotice(registry) : []).map((message): Check => ({ name, status: 'warning', message })),
   ];
 }
 

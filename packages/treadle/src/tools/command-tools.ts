@@ -1,5 +1,15 @@
 import { messageOf, type Model, type Tool, type ToolFacts } from '@treadle/core';
-import { codingTools, local, policyCheck, questionTool, readOnlyTools, taskTool, type Ops } from '@treadle/tools';
+import {
+  agentsListTool,
+  codingTools,
+  local,
+  policyCheck,
+  questionTool,
+  readOnlyTools,
+  taskTool,
+  type CallableAgents,
+  type Ops,
+} from '@treadle/tools';
 import { packageFingerprint, packageTool, type PackagedTool } from '@treadle/tools/packages';
 import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
@@ -18,6 +28,8 @@ export interface ToolPlace {
   readonly mcp?: readonly Tool[];
   /** Where programs run. Absent: without a sandbox. */
   readonly sandbox?: Sandbox | undefined;
+  /** Agents for tasks. Absent: there are none. */
+  readonly agents?: CallableAgents | undefined;
 }
 
 /** For commands that only look at the definitions of tools. */
@@ -123,7 +135,7 @@ interface Choice {
 /** A task can use the tools that the run itself has. */
 function toolsIn(
   ops: Ops,
-  { model, canAnswer, mcp = [], sandbox = NO_SANDBOX }: ToolPlace,
+  { model, canAnswer, mcp = [], sandbox = NO_SANDBOX, agents }: ToolPlace,
   { packaged, isOffered = () => true }: Choice,
 ): readonly Tool[] {
   const programs = { bash: sandbox.opsFor(ops, 'bash'), git: sandbox.opsFor(ops, 'git') };
@@ -132,8 +144,15 @@ function toolsIn(
     return where ? packageTool(one, where) : [];
   });
   const tools = [...codingTools(ops, programs), questionTool({ canAnswer }), ...own].filter(isOffered);
-  const task = taskTool({ models: { default: model }, tools: [...tools, ...mcp], instructions: TASK_INSTRUCTIONS });
-  return isOffered(task) ? [...tools, task] : tools;
+  const task = taskTool({
+    models: { default: model },
+    tools: [...tools, ...mcp],
+    instructions: TASK_INSTRUCTIONS,
+    ...(agents && { namedAgents: agents }),
+  });
+  // Without tasks, nothing could call them.
+  if (!isOffered(task)) return tools;
+  return agents ? [...tools, task, agentsListTool(agents)] : [...tools, task];
 }
 
 const TASK_INSTRUCTIONS =

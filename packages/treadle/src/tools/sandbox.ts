@@ -6,6 +6,7 @@ import type { Engine, EngineName, ProbeResult, PromiseName, SandboxOptions } fro
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
+import { agentFolders } from '../config/agents.ts';
 import { packagePlaces } from '../config/skill-folders.ts';
 
 /** Tools that start programs, by their names in `sandboxing`. */
@@ -178,6 +179,7 @@ function sandboxOptions(context: CommandContext): SandboxOptions {
       ...(loaded.path === undefined ? [] : [loaded.path]),
       ...packagePlaces(context),
       ...context.packages.ofProject.map((own) => own.folder),
+      ...agentFolders(context),
     ],
     ...(store.type === 'sqlite' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],
