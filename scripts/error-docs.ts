@@ -341,6 +341,32 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   method_not_allowed: [405, 'The address exists, but not with this method.', 'Use one that `Allow` lists.'],
   unsupported_protocol: [406, '`Accept` names an unknown protocol.', 'Use one that the message lists.'],
   request_timeout: [408, 'The request was not complete in time.', 'Send it again.'],
+  agent_not_found: [404, 'There is no agent with this name.', 'Use one of the agents that the message lists.'],
+  agents_not_writable: [
+    403,
+    'Definitions of agents cannot be changed over HTTP.',
+    'Change their files, or set `write = true` in `[agents]`.',
+  ],
+  injection_suspected: [
+    400,
+    'What was given to an agent looks like an attempt to replace its instructions.',
+    'Rephrase it, or change `injection` in `[agents]`.',
+  ],
+  invalid_agent: [
+    400,
+    'The definition of an agent is not valid, or names something that the server does not have.',
+    'Change what the message names.',
+  ],
+  invalid_inputs: [
+    422,
+    'The inputs do not match those that the agent describes.',
+    'Send the inputs that the message names.',
+  ],
+  task_in_use: [
+    409,
+    'The `task_id` belongs to a run with other inputs.',
+    'Send the same inputs, or another `task_id`.',
+  ],
   answer_unfit: [409, 'The run does not wait for this answer, or not any more.', 'Read what it waits for again.'],
   conversation_busy: [409, 'An answer of the conversation is in progress.', 'Wait, cancel it, or add to it.'],
   conversation_idle: [409, 'No answer of the conversation is in progress.', 'Send a message.'],

@@ -164,6 +164,7 @@ test('a run is shown with what it used, what it waits for and how it ended', asy
     id,
     object: 'run',
     narrowed_by: [],
+    definition_change: null,
     status: 'paused',
     model: 'scripted',
     title: 'Pay',

@@ -45,6 +45,7 @@ test('GET /v1/server describes the models, the tools and the caller, with any ke
       { name: 'read', description: 'Reads', is_default: true },
       { name: 'bash', description: 'Runs', is_default: false },
     ],
+    agents: [],
     skills: [{ name: 'review', description: 'Reviews' }],
     can_test_models: false,
   };

@@ -44,4 +44,5 @@ export const ROUTES: readonly Route[] = [
     load: () => import('./runs/view.tsx'),
     badge: { scope: 'runs:read', load: () => import('./runs/waiting.ts') },
   },
+  { name: 'agents', label: 'Agents', icon: 'agent', load: () => import('./agents/view.tsx') },
 ];

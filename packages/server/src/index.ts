@@ -2,6 +2,8 @@ export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } 
 export { toAgUiResponse, type AgUiIds } from './apis/chat/ag-ui.ts';
 export type { NumberedEvent as ChatEvent } from './apis/chat/wire.ts';
 export { toUIMessageStreamResponse } from '@treadle/core/web';
+export type { InjectionCheck } from './engine/engine.ts';
+export type { AgentWriter } from './apis/agents/routes.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';
 export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';
@@ -17,5 +19,5 @@ export {
   type McpRegistry,
 } from './apis/mcp/options.ts';
 export type { ModelTest, TestModel } from './server-routes.ts';
-export type { ReplaceableOptions, TreadleServerOptions } from './server-options.ts';
-export { treadleServer, type TreadleServer } from './treadle-server.ts';
+export type { AgentSettings, ReplaceableOptions, TreadleServerOptions } from './server-options.ts';
+export { serverAgents, treadleServer, type TreadleServer } from './treadle-server.ts';

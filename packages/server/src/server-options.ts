@@ -8,6 +8,7 @@ import {
   type Principal,
   type Tool,
 } from '@treadle/core';
+import type { AgentRegistry } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
 import type { Logger } from 'pino';
 import type { ServedModels, ServerStore } from './engine/engine.ts';
@@ -15,6 +16,8 @@ import { OWN_LABEL, type ToolExecutor } from './engine/executors.ts';
 import type { EveryRunOptions, NewRunOptions } from './engine/loop-options.ts';
 import type { McpServersOptions } from './engine/mcp-servers.ts';
 import type { WebhookOptions } from './engine/webhooks.ts';
+import type { InjectionCheck } from './engine/engine.ts';
+import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import type { ApiKey } from './http/keys.ts';
 import type { Metrics } from './http/metrics.ts';
@@ -63,6 +66,13 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
    * The agents that tools made by `handoff` may hand a run over to. Whoever may call such a tool may use the tools of its agent.
    */
   readonly agents?: readonly HandoffAgent[];
+  /**
+   * Agents that clients invoke by name at `/v1/agents`, or choose as the model `agent/NAME`: `folderAgents` of
+   * `@treadle/tools/agents`, or `agentRegistry` of `@treadle/core/named-agents`. They may use `tools`, under `policy`.
+   */
+  readonly namedAgents?: AgentRegistry & Partial<AgentWriter>;
+  /** Settings of `namedAgents`. */
+  readonly agentSettings?: AgentSettings;
   /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
   readonly testModel?: TestModel;
   /**
@@ -122,6 +132,18 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly metrics?: Metrics;
 }
 
+export interface AgentSettings {
+  /** How many agents may call each other inside each other; default 10. */
+  readonly maxDepth?: number;
+  /** `PUT` and `DELETE` of `/v1/agents/{name}` change the definitions, for keys with the scope `agents:write`; default false. */
+  readonly writable?: boolean;
+  /**
+   * What to do about inputs that look like an attempt to replace the instructions of an agent; default `off`. `flag`: the log says
+   * so, and the run has the label `injection`. `refuse`: the request gets a 400. It finds simple attempts only.
+   */
+  readonly injection?: InjectionCheck;
+}
+
 /** The options that can change while the server runs. */
 export type ReplaceableOptions = Pick<
   TreadleServerOptions,
@@ -137,6 +159,8 @@ export type ReplaceableOptions = Pick<
   | 'skills'
   | 'ledger'
   | 'agents'
+  | 'namedAgents'
+  | 'agentSettings'
   | 'testModel'
   | 'waitForAnswers'
   | 'mcp'
@@ -162,6 +186,8 @@ const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true
   skills: true,
   ledger: true,
   agents: true,
+  namedAgents: true,
+  agentSettings: true,
   testModel: true,
   waitForAnswers: true,
   mcp: true,
@@ -230,6 +256,8 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   skills: 'array',
   ledger: 'function',
   agents: 'array',
+  namedAgents: '.get',
+  agentSettings: 'object',
   guardrails: 'object',
   verifyAnswer: 'function',
   audit: '.rejectedAnswer',

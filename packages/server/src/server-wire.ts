@@ -7,6 +7,8 @@ export interface ServerInfo {
   readonly key: { readonly name: string; readonly tenant: string; readonly scopes: readonly string[] } | null;
   readonly models: readonly ServedModel[];
   readonly tools: readonly ServedTool[];
+  /** Those that a client can choose as a model. */
+  readonly agents: readonly ServedAgent[];
   /** Those that a message can activate with `/NAME`. */
   readonly skills: readonly ServedSkill[];
   /** `POST /v1/server/test` is available. */
@@ -27,6 +29,13 @@ export interface ServedTool {
   readonly description: string;
   /** Requests that name no tools get it. */
   readonly is_default: boolean;
+}
+
+export interface ServedAgent {
+  readonly name: string;
+  readonly description: string;
+  /** The name to send as the model. */
+  readonly model: string;
 }
 
 export interface ServedSkill {

@@ -1,7 +1,11 @@
 import { randomUUID } from 'node:crypto';
-import type { Tool } from '@treadle/core';
+import type { Model, Tool } from '@treadle/core';
 import { resourceKeeper } from '@treadle/store';
+import type { AgentRegistry } from '@treadle/core/named-agents';
+import type { CallableAgents } from '@treadle/tools';
 import type { Logger } from 'pino';
+import { invocations } from './apis/agents/invocations.ts';
+import { agentRoutes, agentsOf, type AgentWriter } from './apis/agents/routes.ts';
 import { completions } from './apis/completions/completions.ts';
 import { completionRoutes } from './apis/completions/routes.ts';
 import { conversations } from './apis/chat/conversations.ts';
@@ -9,7 +13,8 @@ import { titleWriter } from './apis/chat/titles.ts';
 import { conversationItems } from './apis/chat/conversation-items.ts';
 import { itemRoutes } from './apis/chat/item-routes.ts';
 import { conversationsRoutes } from './apis/chat/routes.ts';
-import { activeRuns, type Engine, type ServerStore } from './engine/engine.ts';
+import { callableAgents } from './engine/agent-plan.ts';
+import { activeRuns, type Engine, type ServedAgents, type ServerStore } from './engine/engine.ts';
 import { OWN_LABEL, registeredTools } from './engine/executors.ts';
 import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor } from './engine/mcp-servers.ts';
@@ -75,6 +80,7 @@ type EngineSettings = Pick<
   | 'skills'
   | 'ledgerFor'
   | 'agents'
+  | 'namedAgents'
   | 'everyRun'
   | 'newRun'
   | 'waits'
@@ -103,6 +109,7 @@ function engineSettings(options: ReplaceableOptions, log: Logger): EngineSetting
     ...(policy && { policy }),
     ...(options.ledger && { ledgerFor: options.ledger }),
     ...(options.agents && { agents: options.agents }),
+    namedAgents: servedAgents(options),
     everyRun: everyRunOptions(options),
     newRun: newRunOptions(options),
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
@@ -122,6 +129,42 @@ function instructionsBy(
 function mcpOptions({ policy: _, register: __, ...started }: McpOptions = {}, current: McpOptions = {}): McpOptions {
   const { policy, register } = current;
   return { ...started, ...(policy && { policy }), ...(register && { register }) };
+}
+
+/** Without agents, runs of agents that were removed still go on. */
+const NO_AGENTS: AgentRegistry = { list: () => [], get: () => undefined, onChange: () => () => {} };
+
+/** The default number of turns of a response does not apply to agents, which have their own. */
+function servedAgents(options: ReplaceableOptions): ServedAgents {
+  const { namedAgents: registry = NO_AGENTS } = options;
+  const { tools = [], maxTurns, maxCallsPerTurn, errorLimit, repeatLimit, toolTimeoutMs, agentSettings } = options;
+  const { maxDurationMs: durationMs = 600_000 } = options;
+  return {
+    registry,
+    tools,
+    bounds: {
+      ...(maxTurns !== undefined && { maxTurns }),
+      ...(maxCallsPerTurn !== undefined && { maxCallsPerTurn }),
+      ...(errorLimit !== undefined && { errorLimit }),
+      ...(repeatLimit !== undefined && { repeatLimit }),
+      ...(toolTimeoutMs !== undefined && { toolTimeoutMs }),
+      limits: { durationMs },
+    },
+    ...(agentSettings?.maxDepth !== undefined && { maxDepth: agentSettings.maxDepth }),
+    ...(agentSettings?.injection !== undefined && { injection: agentSettings.injection }),
+  };
+}
+
+/**
+ * The agents of a server for `taskTool` and `agentsListTool`: those that the caller of a run may invoke, under its scopes. `options` are
+ * those of the server, which are read with each call, because they contain the tools.
+ */
+export function serverAgents(options: () => ReplaceableOptions, models: readonly Model[] = []): CallableAgents {
+  return callableAgents(() => {
+    const { models: served, policy, skills } = options();
+    const given = { ...(policy && { policy }), ...(skills && { skills }) };
+    return { models: served, namedAgents: servedAgents(options()), ...given };
+  }, models);
 }
 
 const NO_TOOLS: readonly Tool[] = [];
@@ -190,6 +233,12 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
+  const invoking = invocations({ engine, stored });
+  const writer = (): AgentWriter | undefined => {
+    const { namedAgents, agentSettings } = current;
+    if (!agentSettings?.writable || !namedAgents?.write || !namedAgents.remove) return undefined;
+    return { write: (agent) => namedAgents.write!(agent), remove: (name) => namedAgents.remove!(name) };
+  };
   const items = conversationItems({ store, stored, accept: service.acceptItems });
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;
@@ -232,7 +281,13 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       ...conversationsRoutes({ conversations: chats, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...itemRoutes({ items, conversations: chats, maxBodyBytes }),
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
-      ...serverRoutes({ offer: () => current, reserve: engine.runs.reserve, maxBodyBytes }),
+      ...agentRoutes({ engine, invocations: invoking, writer, maxBodyBytes, heartbeatMs }),
+      ...serverRoutes({
+        offer: () => current,
+        agents: (caller) => agentsOf(engine, caller),
+        reserve: engine.runs.reserve,
+        maxBodyBytes,
+      }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
       metricsRoute(registry),
     ],

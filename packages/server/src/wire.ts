@@ -24,6 +24,14 @@ export type {
   StoredAttachment,
 } from './apis/chat/wire.ts';
 export type {
+  AgentEvent,
+  WireAgent,
+  WireAgentResult,
+  WireAgentSummary,
+  WireIterativeResult,
+  WireUnfinished,
+} from './apis/agents/wire.ts';
+export type {
   ForkBody,
   ForkLimits,
   WireAnswer,
@@ -33,7 +41,7 @@ export type {
   WireRunDetails,
   WireWaiting,
 } from './apis/runs/wire.ts';
-export type { ServedModel, ServedSkill, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
+export type { ServedAgent, ServedModel, ServedSkill, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
 
 /** A page of a list that is read with `limit` and `cursor`. */
 export interface ListPage<T> {

@@ -23,7 +23,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
   const picker = useRef<HTMLInputElement>(null);
   const isDropping = useSignal(false);
   const isBusy = conversation.isBusy.value;
-  const { models = [] } = serverInfo.value ?? {};
+  const { models = [], agents = [] } = serverInfo.value ?? {};
   const { text, attachments, sending } = draft;
 
   useEffect(() => {
@@ -148,7 +148,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
             currentTarget.value = '';
           }}
         />
-        {models.length > 1 && (
+        {models.length + agents.length > 1 && (
           <label class="model-choice">
             <span class="sr-only">Model</span>
             <select
@@ -160,6 +160,15 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
                   {id}
                 </option>
               ))}
+              {agents.length > 0 && (
+                <optgroup label="Agents">
+                  {agents.map(({ name, model: id, description }) => (
+                    <option key={id} value={id} title={description}>
+                      {name}
+                    </option>
+                  ))}
+                </optgroup>
+              )}
             </select>
           </label>
         )}

@@ -445,7 +445,9 @@ export function openConversation(
       begun = beginning.promise.catch(() => {});
       loadedAsks = undefined;
       isStreaming = false;
-      const { tools = [] } = serverInfo.value ?? {};
+      const { tools: all = [], agents = [] } = serverInfo.value ?? {};
+      // An agent has its own.
+      const tools = agents.some((agent) => agent.model === model) ? [] : all;
       const names = tools.map(({ name }) => name);
       const body: api.NewMessage = {
         ...(id.value !== undefined && { conversation_id: id.value }),

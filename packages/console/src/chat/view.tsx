@@ -28,8 +28,12 @@ export { Side } from './side.tsx';
 const model = signal<string | undefined>(undefined);
 const areModelsOpen = signal(false);
 
-export function View({ segments }: ViewProps): JSX.Element {
+export function View({ segments, query }: ViewProps): JSX.Element {
   const [id] = segments;
+  const chosen = query.get('model');
+  useLayoutEffect(() => {
+    if (chosen !== null) model.value = chosen;
+  }, [chosen]);
   useLayoutEffect(() => void show(id), [id]);
   useEffect(reloadFailed, [isConnectionLost.value]);
   const conversation = shown.value;

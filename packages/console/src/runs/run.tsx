@@ -150,6 +150,7 @@ function LoadedRun({ run, details, at }: LoadedProps): JSX.Element {
       {details.waiting.map((wait) => (
         <WaitCard key={wait.effect} runId={id} wait={wait} onAnswered={(answered) => run.refresh(answered)} />
       ))}
+      {details.definition_change !== null && <p class="problem">{details.definition_change}</p>}
       {model.problem !== undefined && (
         <p class="problem">This version of Treadle does not replay the whole run. {model.problem}</p>
       )}

@@ -4,6 +4,8 @@ import type { JSX } from 'preact';
 const PATHS = {
   chat: 'M3.5 4.5h13v9h-7l-3.5 3v-3h-2.5z',
   runs: 'M3 5.5h8M6 10h11M3 14.5h6M13.5 5.5h1M12 14.5h1',
+  agent: 'M5 8h10v8H5zM10 8V5M10 3.5a1 1 0 1 1 0 2 1 1 0 0 1 0-2zM8 11.5h.01M12 11.5h.01M3 11v3M17 11v3',
+  device: 'M6 6h8v8H6zM8.5 3v3M11.5 3v3M8.5 14v3M11.5 14v3M3 8.5h3M3 11.5h3M14 8.5h3M14 11.5h3',
   menu: 'M3 5.5h14M3 10h14M3 14.5h14',
   close: 'M5 5l10 10M15 5L5 15',
   plus: 'M10 4v12M4 10h12',

@@ -8,7 +8,10 @@ import type {
   StartedByCall,
   StartedRun,
   StartingCall,
+  Tool,
 } from '@treadle/core';
+import { didYouMean } from '@treadle/core/nearest';
+import type { AgentBounds, AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
@@ -28,6 +31,8 @@ export interface ServedModels {
   /** The name of the model for requests that do not name one. */
   readonly default: string;
   readonly models: ReadonlyMap<string, Model>;
+  /** Further names of the models, such as those that a client cannot change. A name may end with `*`, for all that begin with it. */
+  readonly aliases?: Readonly<Record<string, string>>;
 }
 
 /** Whether a model only follows the fixed rules of `demo()`. */
@@ -35,12 +40,99 @@ export function isDemo({ id }: Model): boolean {
   return id === 'demo';
 }
 
-/** Throws a 404 for an unknown name. */
-export function modelNamed({ default: standard, models }: ServedModels, name: string = standard): Model {
-  const model = models.get(name);
-  if (model) return model;
-  const message = `This server has no model ${JSON.stringify(name)}. Its models: ${[...models.keys()].join(', ')}.`;
-  throw new ApiError(404, 'invalid_request_error', message, { param: 'model', code: 'model_not_found' });
+/** The agents that clients can invoke by name, and choose as the model `agent/NAME`. */
+export interface ServedAgents {
+  readonly registry: AgentRegistry;
+  /** The tools of the server, of which agents have some. */
+  readonly tools: readonly Tool[];
+  /** What their runs may use at most. */
+  readonly bounds: AgentBounds;
+  /** How many may be inside each other. */
+  readonly maxDepth?: number;
+  /** Default `off`. */
+  readonly injection?: InjectionCheck;
+}
+
+/** What to do about inputs that look like an attempt to replace the instructions of an agent. */
+export type InjectionCheck = 'off' | 'flag' | 'refuse';
+
+const AGENT_PREFIX = 'agent/';
+
+/** The name of a model that stands for an agent. */
+export function agentModelName(agent: string): string {
+  return AGENT_PREFIX + agent;
+}
+
+/** The agent that the name of a model stands for; undefined for a model. */
+export function agentNameIn(model: string | undefined): string | undefined {
+  return model?.startsWith(AGENT_PREFIX) ? model.slice(AGENT_PREFIX.length) : undefined;
+}
+
+type Answerers = Pick<Engine, 'models' | 'namedAgents'>;
+
+/** The name of a model that a client names, without aliases. An agent keeps its name. Throws a 404 for an unknown name. */
+export function servedName(engine: Answerers, name: string = engine.models.default): string {
+  const { models, aliases = {} } = engine.models;
+  const agent = agentNameIn(name);
+  if (agent !== undefined) return agentModelName(agentNamed(engine, agent).name);
+  if (models.get(name)) return name;
+  const aliased = aliasOf(name, aliases);
+  if (aliased !== undefined && models.get(aliased)) return aliased;
+  throw unknownModel(engine, name);
+}
+
+/** The model of this name; of an agent, the one that it uses. Throws a 404 for an unknown name. */
+export function modelNamed(engine: Answerers, name?: string): Model {
+  const { default: standard, models } = engine.models;
+  const served = servedName(engine, name);
+  const agent = agentNameIn(served);
+  const own = agent === undefined ? served : (agentNamed(engine, agent).model ?? standard);
+  const model = models.get(own);
+  if (!model) throw unknownModel(engine, own, ` The agent "${agent}" uses it.`);
+  return model;
+}
+
+function unknownModel(engine: Answerers, name: string, why?: string): ApiError {
+  return modelNotFound(name, [...engine.models.models.keys(), ...agentNames(engine).map(agentModelName)], why);
+}
+
+/** `known`: the models that the caller may use. */
+export function modelNotFound(name: string, known: readonly string[], why = ''): ApiError {
+  const message = `This server has no model ${JSON.stringify(name)}.${why} Its models: ${known.join(', ')}.`;
+  return new ApiError(404, 'invalid_request_error', message, { param: 'model', code: 'model_not_found' });
+}
+
+/** The longest beginning counts. */
+function aliasOf(name: string, aliases: NonNullable<ServedModels['aliases']>): string | undefined {
+  if (Object.hasOwn(aliases, name)) return aliases[name];
+  const matching = Object.keys(aliases).filter((one) => one.endsWith('*') && name.startsWith(one.slice(0, -1)));
+  const [longest] = matching.toSorted((a, b) => b.length - a.length);
+  return longest === undefined ? undefined : aliases[longest];
+}
+
+/** The agent of this name, also by `__default__`. Throws a 404, with the nearest name. */
+export function agentNamed(engine: Pick<Engine, 'namedAgents'>, name: string): NamedAgent {
+  const agent = engine.namedAgents?.registry.get(name);
+  if (agent) return agent;
+  const names = agentNames(engine);
+  const known = names.length === 0 ? 'It has none' : `Its agents: ${names.slice(0, 50).join(', ')}`;
+  const message = `This server has no agent ${JSON.stringify(name.slice(0, 100))}.${didYouMean(name, names)} ${known}.`;
+  throw new ApiError(404, 'not_found_error', message, { code: 'agent_not_found' });
+}
+
+function agentNames({ namedAgents }: Pick<Engine, 'namedAgents'>): readonly string[] {
+  return namedAgents?.registry.list().map(({ name }) => name) ?? [];
+}
+
+const INVOKE = 'agents:invoke';
+
+/**
+ * Whether a key may use an agent, or a model if none is given. A key with scopes for single agents may use only those, and no
+ * models, unless it has the general scope too.
+ */
+export function mayInvoke(scopes: readonly string[], agent?: string): boolean {
+  if (scopes.includes(INVOKE) || !scopes.some((scope) => scope.startsWith(`${INVOKE}:`))) return true;
+  return agent !== undefined && scopes.includes(`${INVOKE}:${agent}`);
 }
 
 export interface RunLimits {
@@ -64,6 +156,8 @@ export interface Engine {
   readonly ledgerFor?: (caller: Principal) => Ledger | undefined;
   /** The agents that runs may be handed over to. */
   readonly agents?: readonly HandoffAgent[];
+  /** Agents that clients can invoke by name. Absent: there are none. */
+  readonly namedAgents?: ServedAgents;
   /** Further options of every run, and of every new one. */
   readonly everyRun?: EveryRunOptions;
   readonly newRun?: NewRunOptions;

@@ -231,6 +231,11 @@ export interface OpenOptions {
  */
 const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
 
+/** Whether the model does not get a tool of a request, because no executor runs it. */
+export function isLeftOut(tool: RequestTool, { executors }: Pick<ServerTools, 'executors'>): boolean {
+  return LEFT_OUT.has(toolKind(tool.type)) && !executorFor(tool, executors);
+}
+
 function executorFor(tool: RequestTool, executors: readonly ToolExecutor[]): ToolExecutor | undefined {
   const kind = toolKind(tool.type);
   return executors.find((one) => toolKind(one.kind) === kind && one.canExecute(tool));
@@ -244,6 +249,16 @@ export interface OpenedTool {
   readonly error?: string;
   /** Its calls fail, for this reason. */
   readonly gone?: string;
+}
+
+/**
+ * Tools of this server that a run has in any case. `allowed_tools` names all of them, so that a key that may not execute one of them
+ * is refused.
+ */
+export function openedTools(tools: readonly Tool[]): readonly OpenedTool[] {
+  if (tools.length === 0) return [];
+  const origin = { type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools.map(({ name }) => name) };
+  return [{ executor: registeredTools(tools), origin, functions: tools }];
 }
 
 const LIST_MS = 15_000;
@@ -271,8 +286,8 @@ async function openTool(
   { lists, recorded }: OpenOptions,
 ): Promise<OpenedTool | undefined> {
   const { executors, versions = [], listTimeoutMs = LIST_MS } = served;
+  if (isLeftOut(origin, served)) return undefined;
   const executor = executorFor(origin, executors);
-  if (!executor && LEFT_OUT.has(toolKind(origin.type))) return undefined;
   if (!executor) throw badRequest(unsupportedTool(origin), 'tools', 'unsupported_tool');
   if (!asker.scopes.some(isToolScope)) throw lacksScope('tools of the server', 'tools:execute');
   if (!executor.lists) {

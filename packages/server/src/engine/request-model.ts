@@ -85,10 +85,17 @@ function requestModel(
         onSpent();
         return { type: 'failure', error: SPENT };
       }
-      const settings =
-        left.tokens === Infinity ? modelRequest.settings : { ...modelRequest.settings, maxOutputTokens: left.tokens };
+      const { settings: given } = modelRequest;
+      // The run of an agent has bounds of its own.
+      const maxOutputTokens = Math.min(left.tokens, given.maxOutputTokens ?? Infinity);
+      const settings = left.tokens === Infinity ? given : { ...given, maxOutputTokens };
       const reply = await callTruncated(
-        { ...modelRequest, parallel, settings, ...(output && { output, outputForm }) },
+        {
+          ...modelRequest,
+          parallel: parallel && modelRequest.parallel,
+          settings,
+          ...(output && { output, outputForm }),
+        },
         emit,
         signal,
       );

@@ -147,6 +147,8 @@ export interface ToolsEngine {
 interface ToolsetOptions extends OpenOptions {
   /** The client can approve calls; default false. */
   readonly approvals?: boolean;
+  /** Tools that the run has instead of the default tools. */
+  readonly own?: readonly OpenedTool[] | undefined;
 }
 
 /** Rejects with an `ApiError` for tools that cannot be served. `planRun` closes what it opens. */
@@ -160,8 +162,10 @@ export async function toolsetOf(
   const origins = new Map<string, Hosted>();
   const functions = functionsByName(request.functions);
   const lists: ServerList[] = [];
-  const requested = [...request.otherTools, ...defaultTools(request, served, caller)];
-  const all = await openAll(requested, served, principalOf(caller), options);
+  const { own, ...opening } = options;
+  const requested = own ? request.otherTools : [...request.otherTools, ...defaultTools(request, served, caller)];
+  const opened = await openAll(requested, served, principalOf(caller), opening);
+  const all = own ? [...own, ...opened] : opened;
   let changes: ToolChanges | undefined;
   let closing: Promise<unknown> | undefined;
   const close = async (): Promise<void> => {

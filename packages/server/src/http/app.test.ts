@@ -229,7 +229,16 @@ describe('without keys', () => {
     expect(await (await get(at, '/v1/me', bearer('anything'))).json()).toMatchObject({
       tenant: 'default',
       key: '',
-      scopes: ['agents:invoke', 'tools:execute', 'runs:read', 'runs:write', 'chat:read', 'chat:write', 'metrics:read'],
+      scopes: [
+        'agents:invoke',
+        'agents:write',
+        'tools:execute',
+        'runs:read',
+        'runs:write',
+        'chat:read',
+        'chat:write',
+        'metrics:read',
+      ],
     });
   });
 

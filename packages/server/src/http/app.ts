@@ -103,7 +103,7 @@ function withKnownMatches(router: Router): Router {
   };
 }
 
-const METHODS = ['GET', 'HEAD', 'POST', 'PATCH', 'DELETE'];
+const METHODS = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE'];
 
 /** The 405 for a path that has routes for other methods. */
 function wrongMethod({ req: { method, path } }: Context<Env>, router: Router): ApiError | undefined {

@@ -3,11 +3,12 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { systemClock, TreadleError, type Clock } from '@treadle/core';
 
 /**
- * What a caller has without keys: `agents:invoke` for the APIs of OpenAI, `tools:execute` for the tools that run on the server,
+ * What a caller has without keys: `agents:invoke` for the APIs of OpenAI and for agents, `agents:write` to change their definitions, `tools:execute` for the tools that run on the server,
  * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics`.
  */
 export const SCOPES = [
   'agents:invoke',
+  'agents:write',
   'tools:execute',
   'runs:read',
   'runs:write',
@@ -16,11 +17,12 @@ export const SCOPES = [
   'metrics:read',
 ] as const;
 
-/** The permissions of a key. `tools:execute:<tool>` is for one tool. */
-export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}`;
+/** The permissions of a key. `tools:execute:<tool>` is for one tool, `agents:invoke:<agent>` for one agent. */
+export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}` | `agents:invoke:${string}`;
 
-const SCOPE = /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/;
-const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>`;
+const SCOPE =
+  /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/;
+const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>, agents:invoke:<agent>`;
 
 /** A key that clients send. The server stores only its hash. */
 export interface ApiKey {

@@ -58,15 +58,15 @@ export function durableOrder(durable: Exchange['durable'], failed: (error: unkno
 /**
  * Sends JSON directly with Node's response. A web `Response` and its stream would cost more than the rest of the request.
  */
-export function sendJson(c: WithOutgoing, body: object): Response | Promise<Response> {
+export function sendJson(c: WithOutgoing, body: object, status = 200): Response | Promise<Response> {
   const json = JSON.stringify(body);
-  return json.length > LARGE ? sendLargeJson(c, json) : sendBytes(c, Buffer.from(json), JSON_HEADERS);
+  return json.length > LARGE ? sendLargeJson(c, json, status) : sendBytes(c, Buffer.from(json), JSON_HEADERS, status);
 }
 
 /** A long text is encoded in another turn of the event loop than it was made in. */
-async function sendLargeJson(c: WithOutgoing, json: string): Promise<Response> {
+async function sendLargeJson(c: WithOutgoing, json: string, status: number): Promise<Response> {
   await nextTurn();
-  return sendBytes(c, Buffer.from(json), JSON_HEADERS);
+  return sendBytes(c, Buffer.from(json), JSON_HEADERS, status);
 }
 
 const JSON_HEADERS = { 'Content-Type': 'application/json' };
@@ -76,10 +76,11 @@ export function sendBytes(
   { env: { outgoing, exchange } }: WithOutgoing,
   bytes: Buffer,
   headers: Readonly<Record<string, string>>,
+  status = 200,
 ): Response | Promise<Response> {
   exchange.hold(bytes.length);
   const send = (): Response => {
-    outgoing.writeHead(200, { ...headers, 'Content-Length': bytes.length }).end(bytes);
+    outgoing.writeHead(status, { ...headers, 'Content-Length': bytes.length }).end(bytes);
     return RESPONSE_ALREADY_SENT;
   };
   return exchange.durable()?.then(send) ?? send();
@@ -138,10 +139,6 @@ interface SentEvent {
   readonly data: object;
   readonly id?: number | undefined;
   readonly isLive?: 'live';
-}
-
-function frameOf({ type, data, id }: SentEvent): string {
-  return eventFrame(type, data, id);
 }
 
 interface LaterEvents {
@@ -234,7 +231,7 @@ export function eventStream({ env }: StreamContext, options: EventStreamOptions)
       void addFrame(text, event.isLive);
       if (isLarge) await nextTurn();
       event = following.events.shift();
-      text = event ? frameOf(event) : '';
+      text = event ? eventFrame(event.type, event.data, event.id) : '';
     }
     later = undefined;
     following.end();
@@ -302,7 +299,7 @@ export function eventStream({ env }: StreamContext, options: EventStreamOptions)
       later.events.push(event);
       return later.sent.promise;
     }
-    const frame = frameOf(event);
+    const frame = eventFrame(event.type, event.data, event.id);
     if (frame.length <= LARGE) return addFrame(frame, event.isLive);
     void sendLarge(event, frame);
     return later!.sent.promise;

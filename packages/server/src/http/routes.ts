@@ -8,7 +8,7 @@ import type { Scope } from './keys.ts';
  * the key and the scope before it calls `handle`, which gets the caller by `c.get('caller')`.
  */
 export interface Route<Path extends string = string> {
-  readonly method: 'GET' | 'POST' | 'PATCH' | 'DELETE';
+  readonly method: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
   /** In the notation of Hono: `/v1/runs/:id`. */
   readonly path: Path;
   readonly scope: RouteScope;

@@ -16,6 +16,7 @@ import type { Capacity, Engine } from '../engine/engine.ts';
 import type { Toolset } from '../engine/tools.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { requestFollower, type RequestFollower } from './follow.ts';
+import { checkInjection } from './injection.ts';
 import { isKeyTaken, KEY_MS, type RequestKey } from './idempotency.ts';
 import {
   ASLEEP,
@@ -36,6 +37,7 @@ import type { Ending } from './ending.ts';
 import {
   addDriven,
   checkRunKey,
+  definitionChange,
   driveRun,
   killProcess,
   NO_BUDGETS,
@@ -110,9 +112,10 @@ export interface Requests extends RequestFollower, RequestRecovery {
 }
 
 /**
- * The kinds of stored requests. Those that are `keyed` exist only for their idempotency key: no client can name them. `items` and
- * `turns` have no run: the items that a client has added to a conversation, and the turns of a completion that the next request
- * does not contain. `probe`: written to find out whether the store can be.
+ * The kinds of stored requests. Those that are `keyed` exist only for their idempotency key: no client can name them. `message` is one
+ * of a conversation, `anthropic-message` one of the Messages API. `items` and `turns` have no run: the items that a client has added
+ * to a conversation, and the turns of a completion or of a message that the next request does not contain. `probe`: written to find
+ * out whether the store can be.
  */
 export type RequestKind =
   | 'response'
@@ -120,6 +123,7 @@ export type RequestKind =
   | 'completion'
   | 'message'
   | 'mcp-call'
+  | 'invocation'
   | 'items'
   | 'turns'
   | 'probe';
@@ -146,7 +150,9 @@ export interface PlannedRequest {
   readonly plan: OpenPlan;
 }
 
-type OpenPlan = Pick<RunPlan, 'id' | 'size' | 'journal' | 'lease'> & { readonly toolset: Pick<Toolset, 'close'> };
+type OpenPlan = Pick<RunPlan, 'id' | 'size' | 'journal' | 'lease' | 'given' | 'facts'> & {
+  readonly toolset: Pick<Toolset, 'close'>;
+};
 
 export interface Resumption {
   drive(): FinishingRequest | Promise<FinishingRequest>;
@@ -273,7 +279,7 @@ export type FinalEnd = RunEnd & { readonly ending: Ending };
 export type FailedEnding = Extract<Ending, { type: 'failed' }>;
 
 /** What of this server requests need. */
-export type RequestEngine = DrivingEngine & Pick<Engine, 'store' | 'runs'>;
+export type RequestEngine = DrivingEngine & Pick<Engine, 'store' | 'runs' | 'namedAgents'>;
 
 /** `keptMs`: how long keys are kept. */
 export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Requests {
@@ -291,7 +297,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     try {
       const planned = await planRequest(hold);
       return await whileOpen(planned.plan, async () => {
-        const { request, stored } = await complete(planned, hold);
+        const { request, stored } = await complete(await checkGiven(planned), hold);
         const { plan } = request;
         const lease = stored && (await storeRecord(plan.id, stored));
         if (plan.size > LARGE) await nextTurn();
@@ -303,6 +309,15 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       throw error;
     }
   };
+
+  /** For all APIs alike. */
+  async function checkGiven<P extends PlannedRequest>(planned: P): Promise<P> {
+    const { given, facts, size } = planned.plan;
+    const checked = given && (await checkInjection(engine, given, { facts, size }));
+    return checked === undefined || checked === facts
+      ? planned
+      : { ...planned, plan: { ...planned.plan, facts: checked } };
+  }
 
   async function storeRecord(runId: string, made: NewRecord): Promise<Lease> {
     const lease = await store.acquire(runId);
@@ -437,7 +452,8 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       if (!cancel) checkRunKey(engine, caller);
       const { items, state } = await replayItems(store, runId, { tenant });
       const recorded = state.nextTools ?? state.tools;
-      const run = { id: runId, caller, journal: store, lease, isCancelled: cancel, recorded };
+      const definition = definitionIn(items);
+      const run = { id: runId, caller, journal: store, lease, isCancelled: cancel, recorded, definition };
       const resume = {
         items,
         usedTokens: state.usage.outputTokens,
@@ -445,6 +461,9 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
         ...(lift && { lift }),
       };
       const hasStarted = state !== NEW;
+      const [first] = items;
+      const change = first?.type === 'fact' && !cancel ? await definitionChange(engine, first.event) : undefined;
+      if (change !== undefined) log.warn({ run: runId, change }, 'the definition of the agent of a run has changed');
       const planned = await api.plan({ ...taken, items, state, run, resume: hasStarted ? resume : undefined }, hold);
       return await whileOpen(planned.plan, planned.drive);
     } catch (error) {
@@ -542,6 +561,11 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     forget: (id) => void postponed.delete(id),
     keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
   };
+}
+
+/** The definition of the agent that a run was started with. */
+function definitionIn([first]: readonly Item[]): unknown {
+  return first?.type === 'fact' && first.event.type === 'run-started' ? first.event.definition : undefined;
 }
 
 /** Does something with open tools before they are used. If that fails, they are closed. */

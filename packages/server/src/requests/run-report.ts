@@ -22,12 +22,12 @@ const CLIENT = 'client';
 
 /** `isResumed`: the run has started before. The line then has only what was added. */
 export function runReport(
-  { id: runId, request, toolset, caller }: RunPlan,
+  { id: runId, request, toolset, caller, modelName }: RunPlan,
   { log, metrics, models }: Pick<Engine, 'log' | 'metrics' | 'models'>,
   { isResumed }: { readonly isResumed: boolean },
 ): RunReport {
   const startedAt = performance.now();
-  const model = request.model ?? models.default;
+  const model = modelName ?? request.model ?? models.default;
   const usage = { inputTokens: 0, outputTokens: 0, cachedTokens: 0, cost: 0 };
   /** Made with the first call. */
   let tools: Map<string, number> | undefined;

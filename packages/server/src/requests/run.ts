@@ -14,6 +14,7 @@ import {
   type KillProcess,
   type Lease,
   type Ledger,
+  type LoopOptions,
   type LoopResult,
   type Message,
   type Model,
@@ -35,10 +36,12 @@ import { matchPattern } from '@treadle/tools/patterns';
 import { ApiError } from '../api-error.ts';
 import { LARGE, nextTurn } from '../http/large-work.ts';
 import { conversationSize, mergeSameRole, type Conversation, type OpenTurn } from '../history/conversation.ts';
-import { modelNamed, type Engine, type RunControls } from '../engine/engine.ts';
+import { agentModelName, agentNameIn, mayInvoke, servedName, type Engine, type RunControls } from '../engine/engine.ts';
+import type { AgentInvocation, AgentPlan } from '../engine/agent-plan.ts';
 import type { ServerList } from '../engine/executors.ts';
 import { budgetFailure, publicFailure, type RunFailure } from '../engine/model-failure.ts';
 import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
+import type { GivenToAgent } from './injection.ts';
 import { endingOf, failureOfReplies, type Ending } from './ending.ts';
 import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
@@ -62,6 +65,8 @@ export interface RunRequest extends ToolsRequest {
   readonly isStarted?: true;
   /** What that run had seen. */
   readonly exposure?: Exposure;
+  /** How the agent is invoked that `model` names. Absent: as a model. */
+  readonly invocation?: AgentInvocation;
   /** `auto`: a conversation that is too long for the model is shortened. */
   readonly truncation: 'auto' | 'disabled';
   /** From this number of estimated tokens on, older turns are replaced by a summary. */
@@ -73,12 +78,18 @@ export interface RunPlan {
   readonly id: string;
   readonly request: RunRequest;
   readonly model: Model;
+  /** The name of the model, without aliases. Absent: that of the request. */
+  readonly modelName?: string;
   readonly instructions: string;
   readonly messages: readonly Message[];
   /** The characters of the messages and the instructions. */
   readonly size: number;
   readonly toolset: Toolset;
   readonly caller: RunCaller;
+  /** Set if an agent answers. */
+  readonly agent?: AgentPlan | undefined;
+  /** What the client gives to an agent. Absent: no agent answers. */
+  readonly given?: GivenToAgent;
   /** Judges the calls. */
   readonly policy?: Policy | undefined;
   /** Absent: the run is held in memory while it is driven. */
@@ -115,7 +126,13 @@ export interface RunPlan {
 }
 
 /** What of the plan of a stored run follows from its record. */
-export type StoredRunPlan = Pick<RunPlan, 'id' | 'caller' | 'journal' | 'lease' | 'isCancelled' | 'recorded'>;
+export interface StoredRunPlan extends Pick<
+  RunPlan,
+  'id' | 'caller' | 'journal' | 'lease' | 'isCancelled' | 'recorded'
+> {
+  /** The definition of the agent that the run was started with. */
+  readonly definition?: unknown;
+}
 
 interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals' | 'keeps'> {
   /** The session of a run whose request names none: its conversation. */
@@ -129,11 +146,12 @@ interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn
  * it is not driven: `Requests` does so for requests.
  */
 export async function planRun(
-  engine: Pick<Engine, 'models' | 'serverTools' | 'instructionsFor' | 'policy' | 'waits' | 'kept'>,
+  engine: PlanningEngine,
   request: RunRequest,
   conversation: Conversation,
-  { lists, session, ...run }: PlannedRun,
+  { lists, session, definition, ...run }: PlannedRun,
 ): Promise<RunPlan> {
+  const agent = await agentOf(engine, request, { caller: run.caller, definition });
   const { facts: named } = run.caller;
   const facts = session === undefined ? named : { session, ...named };
   const { messages, open, after } = conversation;
@@ -141,8 +159,9 @@ export async function planRun(
   const carried = exposure
     ? { ...conversation.carried, exposure: { ...exposure, ...conversation.carried?.exposure } }
     : conversation.carried;
-  const told = engine.instructionsFor?.(request.model ?? engine.models.default) ?? '';
-  const instructions = [told, ...conversation.instructions];
+  const name = agent ? agentModelName(agent.agent.name) : servedName(engine, request.model);
+  const told = engine.instructionsFor?.(name) ?? '';
+  const instructions = [told, agent?.options.instructions ?? '', ...conversation.instructions];
   const size = conversationSize({ messages, instructions });
   const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
@@ -152,7 +171,10 @@ export async function planRun(
     ...run,
     request,
     size,
-    model: modelNamed(engine.models, request.model),
+    model: agent?.options.model ?? engine.models.models.get(name)!,
+    modelName: name,
+    agent,
+    ...(agent && { given: givenTo(agent, request, conversation) }),
     instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
@@ -160,8 +182,65 @@ export async function planRun(
     ...(after && { after: after.id }),
     ...(facts && { facts }),
     policy: engine.policy,
-    toolset: await toolsetOf(request, engine, run.caller, { approvals, lists, recorded: run.recorded }),
+    toolset: await toolsetOf(request, engine, run.caller, {
+      approvals,
+      lists,
+      recorded: run.recorded,
+      own: agent?.own,
+    }),
   };
+}
+
+/** Everything that people say in a conversation: clients of some APIs send all of it with each request. */
+function givenTo(
+  { agent }: AgentPlan,
+  { invocation }: RunRequest,
+  { messages, instructions, open }: Conversation,
+): GivenToAgent {
+  const said = [...messages, ...(open?.followUp ?? [])].filter(({ role }) => role === 'user');
+  const values = [...instructions, ...said.map(({ content }) => content)];
+  return { agent: agent.name, values, ...(invocation && { param: 'inputs' }) };
+}
+
+/** What of this server runs are planned with. */
+type PlanningEngine = Pick<
+  Engine,
+  'models' | 'namedAgents' | 'skills' | 'serverTools' | 'instructionsFor' | 'policy' | 'waits' | 'kept'
+>;
+
+/** The agent that answers a request; undefined if a model does. Throws a 403 if the key may use neither. */
+async function agentOf(
+  engine: PlanningEngine,
+  { model, invocation, otherTools }: RunRequest,
+  { caller, definition }: Pick<PlannedRun, 'caller' | 'definition'>,
+): Promise<AgentPlan | undefined> {
+  const named = agentNameIn(model);
+  // What `__default__` stands for may have changed since the run was started.
+  const { name: recorded } = (definition ?? {}) as { readonly name?: string };
+  const name = named === undefined ? undefined : (recorded ?? engine.namedAgents?.registry.get(named)?.name ?? named);
+  if (!mayInvoke(caller.scopes, name)) {
+    const what = name === undefined ? 'models' : `the agent ${JSON.stringify(name)}`;
+    const message = `The key "${caller.key}" may not use ${what}: its scopes name other agents.`;
+    throw new ApiError(403, 'permission_error', message, { param: 'model', code: 'insufficient_scope' });
+  }
+  if (name === undefined) return undefined;
+  const { policy, skills } = engine;
+  const { planAgent } = await import('../engine/agent-plan.ts');
+  return planAgent(engine, { name, invocation, definition, otherTools, caller, policy, skills });
+}
+
+/**
+ * What of the definition of an agent has changed since a run of it was started, for people; undefined: nothing, or it is the run of a
+ * model. `first`: the first event of the run.
+ */
+export async function definitionChange(
+  { namedAgents }: Pick<Engine, 'namedAgents'>,
+  first: Event,
+): Promise<string | undefined> {
+  if (first.type !== 'run-started' || first.definition === undefined || !namedAgents) return undefined;
+  const { agentChange, recordedAgent } = await import('@treadle/core/named-agents');
+  const pinned = recordedAgent(first.definition);
+  return pinned && agentChange(pinned, namedAgents.registry);
 }
 
 export interface DrivenRun extends RunControls {
@@ -184,6 +263,8 @@ export interface RunEnd {
   readonly isUntouched?: boolean;
   /** The sources of what narrows the run, and the next one of its conversation. */
   readonly narrowedBy?: readonly string[];
+  /** What the loop has returned. Absent for a run that was never driven to its end. */
+  readonly result?: LoopResult;
 }
 
 /** A run that is resumed. */
@@ -273,12 +354,13 @@ export function driveRun(
     },
   });
   const ledger = ledgerOf(engine, caller, resume);
+  const agents = plan.agent ? plan.agent.options.agents : engine.agents;
   const common = {
     ...engine.everyRun,
     runId,
     model: modelOf(plan.model),
-    ...(engine.agents && {
-      agents: engine.agents.map((agent) => ({ ...agent, ...(agent.model && { model: modelOf(agent.model) }) })),
+    ...(agents && {
+      agents: agents.map((agent) => ({ ...agent, ...(agent.model && { model: modelOf(agent.model) }) })),
     }),
     ...(ledger && { ledger }),
     tools: toolset.tools,
@@ -349,6 +431,7 @@ export function driveRun(
           },
           principal: principalOf(caller),
           ...plan.facts,
+          ...(plan.agent && agentRules(plan, plan.agent, engine)),
         },
   );
 
@@ -415,6 +498,7 @@ export function driveRun(
     const narrowedBy = sourcesOf(result.carried?.narrow);
     return {
       ending,
+      result,
       ...(failure && { failure }),
       isUntouched: ending.type === 'failed' && !hasActed,
       ...(narrowedBy.length > 0 && { narrowedBy }),
@@ -437,6 +521,28 @@ export function driveRun(
     },
   );
   return started;
+}
+
+/** What the definition of an agent says about a new run, with what the request adds. */
+function agentRules(
+  { request, facts }: RunPlan,
+  { options }: AgentPlan,
+  { newRun }: Pick<Engine, 'newRun'>,
+): Partial<LoopOptions> {
+  const { input: _, tools: _t, model: _m, agents: _a, instructions: _i, policy: _p, ...rules } = options;
+  const { output: _o, outputText: _x, ...unchecked } = rules;
+  const narrow = [newRun?.narrow ?? [], rules.narrow ?? []].flat();
+  const { maxToolCalls: calls, format, stream, background } = request;
+  return {
+    // The client describes the answer that it needs.
+    ...(format ? unchecked : rules),
+    settings: { ...rules.settings, ...request.settings },
+    ...(!request.parallel && { maxParallel: 1 }),
+    limits: { ...rules.limits, ...(calls !== undefined && { calls }) },
+    ...(!format && rules.output && (stream || background) && { outputCheck: 'once' }),
+    ...(narrow.length > 0 && { narrow }),
+    labels: { ...facts?.labels, ...rules.labels },
+  };
 }
 
 /*

@@ -133,7 +133,7 @@ describe('errors name the path and what is allowed', () => {
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,
-      'server.keys[0].scopes must contain only agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read.',
+      'server.keys[0].scopes must contain only agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read.',
     ],
     [
       `${key('a', HASH)}scopes = []`,

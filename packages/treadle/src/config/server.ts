@@ -82,9 +82,11 @@ export interface KeyEntry {
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
   matches: (scope: string): scope is Scope =>
-    /^(agents:invoke|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/.test(scope),
+    /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/.test(
+      scope,
+    ),
   means:
-    'agents:invoke, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read',
+    'agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;

@@ -12,7 +12,18 @@ const DAY_MS = 24 * 60 * 60 * 1_000;
 /** The options of the server that flags and configuration set. */
 export type ServeOptions = Omit<
   TreadleServerOptions,
-  'models' | 'store' | 'policy' | 'askingPolicy' | 'skills' | 'testModel' | 'mcp' | 'mcpServers' | 'log' | 'ledger'
+  | 'models'
+  | 'store'
+  | 'policy'
+  | 'askingPolicy'
+  | 'skills'
+  | 'namedAgents'
+  | 'agentSettings'
+  | 'testModel'
+  | 'mcp'
+  | 'mcpServers'
+  | 'log'
+  | 'ledger'
 >;
 
 export interface AddressFlags {

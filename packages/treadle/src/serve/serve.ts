@@ -1,4 +1,5 @@
 import { messageOf, TreadleError, type Model } from '@treadle/core';
+import type { FolderAgents } from '@treadle/tools/agents';
 import type { ReplaceableOptions, TreadleServer } from '@treadle/server';
 import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS, type ModelValues } from '../command-line/flags.ts';
@@ -9,6 +10,8 @@ import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore } from '../config/store.ts';
+import { openAgents, problemText } from '../agents/command-agents.ts';
+import { agentFolders } from '../config/agents.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
@@ -95,7 +98,7 @@ export const serveCommand: Command = defineCommand({
         const askingPolicy = commandPolicy(now, 'policy', { rates: store.rates });
         const usable = remote.servers.map(({ name }) => name);
         const ledgerOf = await openLedgers(config, store.budgets);
-        return {
+        return offer.use({
           ...offer.options,
           models: { default: offer.models.default, models: offer.opened },
           policy,
@@ -103,12 +106,13 @@ export const serveCommand: Command = defineCommand({
           ledger: (caller) => ledgerOf(serverBudgets(config, caller)),
           testModel: async (...test) => (await import('../models/probe.ts')).probe(...test),
           skills: offer.skills,
+          ...(offer.agents && { namedAgents: offer.agents, agentSettings: agentSettings(config) }),
           mcp: { version: version(), policy: askingPolicy, ...skillRegistry(offer.skills) },
           mcpServers: {
             servers: remote.servers,
             defaults: offer.defaultServers.filter((name) => usable.includes(name)),
           },
-        };
+        });
       };
       const server = treadleServer({ ...(await settingsFor(context, offered)), store, log });
       const started = context.loaded.config;
@@ -140,7 +144,7 @@ export const serveCommand: Command = defineCommand({
           await openLedgers(applied.loaded.config, store.budgets).catch(() => {});
           log.error({ why: messageOf(error) }, 'the configuration was not reloaded');
         }
-        watch.follow(await skillPlaces(applied));
+        watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
       };
       // One after the other: a file that was read earlier must not replace what a newer one says.
       let reloaded = Promise.resolve();
@@ -157,7 +161,7 @@ export const serveCommand: Command = defineCommand({
       });
       const watch = watchPlaces(() => reloadNext(withPackages));
       stopReloading.push(watch.stop);
-      watch.follow(await skillPlaces(applied));
+      watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
@@ -182,6 +186,15 @@ export const serveCommand: Command = defineCommand({
   },
 });
 
+function agentSettings({ agents = {} }: LoadedConfig['config']): NonNullable<ReplaceableOptions['agentSettings']> {
+  const { max_depth: maxDepth, write: writable, injection } = agents;
+  return {
+    ...(maxDepth !== undefined && { maxDepth }),
+    ...(writable !== undefined && { writable }),
+    ...(injection !== undefined && { injection }),
+  };
+}
+
 type Settings = ServeOptions & Omit<ReplaceableOptions, keyof ServeOptions>;
 
 /** What a configuration offers to clients. */
@@ -191,6 +204,10 @@ interface Offered {
   readonly opened: ReadonlyMap<string, Model>;
   readonly options: ServeOptions;
   readonly skills: readonly LoadedSkill[];
+  /** Undefined: there are none. */
+  readonly agents: FolderAgents | undefined;
+  /** Sets what the server is run with, which its tools use. */
+  readonly use: (settings: Settings) => Settings;
   /** Names of MCP servers whose tools every request gets. */
   readonly defaultServers: readonly string[];
   /** Messages for the user. */
@@ -211,7 +228,11 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
   // Whether somebody can answer is decided for each run.
   const sandbox = await sandboxFor(context, list.words);
   const model = opened.get(models.default)!;
-  const place = { model, canAnswer: true, sandbox };
+  const agents = await openAgents(context);
+  let settings: Settings | undefined;
+  const { serverAgents } = await import('@treadle/server');
+  const callable = agents && agents.list().length > 0 ? serverAgents(() => settings!, [...opened.values()]) : undefined;
+  const place = { model, canAnswer: true, sandbox, agents: callable };
   const chosen = chooseTools(context, place, list);
   // Runs that are resumed keep the versions that they had.
   const otherVersions = chooseTools(context, place, { ...list, words: ['packages'] });
@@ -225,8 +246,10 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
     ...(sandbox ? [sandbox.notice] : []),
     ...context.packages.problems,
     ...skillNotices,
+    ...(agents?.problems().map((problem) => `An agent is not used: ${problemText(problem)}`) ?? []),
   ];
-  return { context, models, opened, options, skills, defaultServers: servers, notices };
+  const use = (now: Settings): Settings => (settings = now);
+  return { context, models, opened, options, skills, agents, use, defaultServers: servers, notices };
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */

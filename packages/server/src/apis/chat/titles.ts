@@ -1,6 +1,6 @@
 import { memoryJournal, runLoop, type Principal, type UserMessage } from '@treadle/core';
 import type { ConversationRecord } from '@treadle/store';
-import { isDemo, modelNamed, type Engine } from '../../engine/engine.ts';
+import { isDemo, modelNamed, servedName, type Engine } from '../../engine/engine.ts';
 import { messageText } from './attachments.ts';
 
 /** A conversation that needs a title. */
@@ -31,16 +31,15 @@ const MAX_CONCURRENT = 4;
  * and so does one that somebody has set meanwhile.
  */
 export function titleWriter(
-  engine: Pick<Engine, 'models' | 'store' | 'log' | 'metrics' | 'ledgerFor'>,
+  engine: Pick<Engine, 'models' | 'namedAgents' | 'store' | 'log' | 'metrics' | 'ledgerFor'>,
   stopping: AbortSignal,
 ): (untitled: Untitled) => void {
   const { store, log, metrics } = engine;
   let count = 0;
 
   async function askModel({ message, model, caller }: Untitled): Promise<string> {
-    const { models } = engine;
     const ledger = engine.ledgerFor?.(caller);
-    const chosen = modelNamed(models, model);
+    const chosen = modelNamed(engine, model);
     if (isDemo(chosen) || count >= MAX_CONCURRENT || stopping.aborted) return '';
     count += 1;
     try {
@@ -55,7 +54,7 @@ export function titleWriter(
         limits: { durationMs: MAX_DURATION_MS },
         signal: stopping,
       });
-      metrics?.modelReplied(model ?? models.default, usage, false);
+      metrics?.modelReplied(servedName(engine, model), usage, false);
       return outcome?.type === 'completed' ? text : '';
     } finally {
       count -= 1;

@@ -30,7 +30,7 @@ import type { RequestRecord } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
 import { ApiError } from '../../api-error.ts';
 import type { Engine } from '../../engine/engine.ts';
-import { OWN_LABEL } from '../../engine/executors.ts';
+import { openedTools, OWN_LABEL, type OpenedTool } from '../../engine/executors.ts';
 import { principalOf, toolsetOf, type RunCaller, type Toolset } from '../../engine/tools.ts';
 import { isDrivenElsewhere, isUnfit, type Interruption } from '../../requests/interruption.ts';
 import {
@@ -106,15 +106,17 @@ export interface McpCallRequest {
 }
 
 /** Something that a client can call. */
-export type Callable = { readonly name: string; readonly outputSchema: object | undefined } & (
-  | { readonly type: 'tool'; readonly tool: Tool }
-  | {
-      readonly type: 'agent';
-      readonly agent: Agent<unknown, unknown>;
-      readonly input: StandardSchema;
-      readonly tool: Tool;
-    }
-);
+export type Callable = { readonly name: string; readonly outputSchema: object | undefined } &
+  /** `own`: it is an agent that is invoked by name, so that executors do not know it. */
+  (
+    | { readonly type: 'tool'; readonly tool: Tool; readonly own?: readonly OpenedTool[] }
+    | {
+        readonly type: 'agent';
+        readonly agent: Agent<unknown, unknown>;
+        readonly input: StandardSchema;
+        readonly tool: Tool;
+      }
+  );
 
 /** The stored request of a call. The store's records contain it, so its fields must not change. */
 interface StoredCall extends StoredCaller {
@@ -149,11 +151,18 @@ interface RoundEnd extends StoredEnd {
   readonly result?: CallToolResult;
 }
 
+interface CalledParts {
+  readonly tools: () => readonly Tool[];
+  readonly agents: readonly McpAgent[];
+  /** The agents that a caller may invoke by name, as tools. Default: none. */
+  readonly namedAgents?: (engine: Engine, caller: RunCaller) => readonly Tool[];
+}
+
 /** `current`: the server as it is now, with the policy for MCP clients. */
 export function mcpCalls(
   current: () => Engine,
   all: Requests,
-  { tools, agents }: { readonly tools: () => readonly Tool[]; readonly agents: readonly McpAgent[] },
+  { tools, agents, namedAgents = () => [] }: CalledParts,
 ): McpCalls {
   const { store, runs, log } = current();
   const records = store.requests;
@@ -167,14 +176,25 @@ export function mcpCalls(
     return callables;
   }
 
-  const offered: McpCalls['offered'] = (caller) => [...callableTools().values()].filter((one) => mayCall(caller, one));
+  const offered: McpCalls['offered'] = (caller) => {
+    const named = namedAgents(current(), caller).map(agentToolCallable);
+    return [...callableTools().values(), ...named].filter((one) => mayCall(caller, one));
+  };
+
+  function callableNamed(name: string, caller: RunCaller): Callable {
+    const found = callableTools().get(name);
+    if (found) return found;
+    const agent = namedAgents(current(), caller).find((one) => one.name === name);
+    if (!agent) throw unknownTool(name);
+    return agentToolCallable(agent);
+  }
 
   async function planCall(round: Round): Promise<PlannedCall> {
     const engine = current();
     const { policy } = engine;
     const { callable, input, capabilities, emit, resume: _, signal: __, ...run } = round;
     const { name, outputSchema } = callable;
-    const request = requestFor(name);
+    const request = requestFor(callable);
     const agentInput = callable.type === 'agent' ? await checkedInput(callable, input) : undefined;
     const plan: RunPlan = {
       ...run,
@@ -183,11 +203,15 @@ export function mcpCalls(
       instructions: '',
       messages: [userText(`Call ${name}.`)],
       size: 0,
-      toolset: callable.type === 'agent' ? NO_TOOLS : await toolsetOf(request, engine, run.caller),
+      toolset:
+        callable.type === 'agent'
+          ? NO_TOOLS
+          : await toolsetOf(request, engine, run.caller, { recorded: run.recorded, own: callable.own }),
       policy,
       waits: true,
       facts: run.caller.facts,
       context: mcpContext(capabilities),
+      ...(callable.type === 'tool' && callable.own && { given: { agent: name, values: [input] } }),
     };
     const output = walkRun(callProjection, { emit });
     if (callable.type === 'agent') return { plan, output, ...agentRun(round, callable, { input: agentInput, output }) };
@@ -323,8 +347,7 @@ export function mcpCalls(
 
   async function planStored({ record, run, resume }: TakenRun): Promise<PlannedRequest & Resumption> {
     const { name, arguments: input } = record.request as StoredCall;
-    const callable = callableTools().get(name);
-    if (!callable) throw unknownTool(name);
+    const callable = callableNamed(name, run.caller);
     const round: Round = { ...run, callable, input, capabilities: {}, emit: () => {}, ...(resume && { resume }) };
     const planned = await planCall(round);
     return { plan: planned.plan, drive: () => driveCall(planned, round) };
@@ -348,8 +371,7 @@ export function mcpCalls(
 
   async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
     const { name, arguments: input, capabilities, signal, emit } = request;
-    const callable = callableTools().get(name);
-    if (!callable) throw unknownTool(name);
+    const callable = callableNamed(name, caller);
     if (!mayCall(caller, callable)) throw lacksScope(callable);
     const found = request.state === undefined ? undefined : await findCall(request, caller);
     if (found?.record.response !== undefined) return found.record.response as CallToolResult;
@@ -436,11 +458,11 @@ const NO_TOOLS: Toolset = {
   close: async () => {},
 };
 
-/** A call of the server's own tool, as the other APIs request it. */
-function requestFor(name: string): RunRequest {
+/** A call of the server's own tool, as the other APIs request it. An agent is not one of them. */
+function requestFor({ name, ...callable }: Callable): RunRequest {
   return {
     functions: [],
-    otherTools: [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: [name] }],
+    otherTools: 'own' in callable ? [] : [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: [name] }],
     toolChoice: 'auto',
     parallel: true,
     settings: {},
@@ -454,6 +476,11 @@ function callablesOf(tools: readonly Tool[], agents: readonly Callable[]): Reado
 
 function toolCallable(tool: Tool): Callable {
   return { type: 'tool', name: tool.name, tool, outputSchema: outputSchemaOf(tool.output) };
+}
+
+/** An agent that is invoked by name. */
+function agentToolCallable(tool: Tool): Callable {
+  return { ...toolCallable(tool), type: 'tool', tool, own: openedTools([tool]) };
 }
 
 function agentCallable({ agent, input, parameters, name, description }: McpAgent): Callable {

@@ -7,6 +7,7 @@ import {
 } from '@modelcontextprotocol/server';
 import { randomUUID } from 'node:crypto';
 import type { Tool } from '@treadle/core';
+import { agentsAsTools } from '../../engine/agent-plan.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Requests } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -62,7 +63,7 @@ export function openMcp({ engine, stored, runs, tools, options, heartbeatMs, sto
     const { policy } = options();
     return { ...engine, ...(policy && { policy }) };
   };
-  const calls = mcpCalls(current, stored, { tools, agents });
+  const calls = mcpCalls(current, stored, { tools, agents, namedAgents: agentsAsTools });
   const service: McpService = {
     calls,
     runs,

@@ -77,7 +77,7 @@ export function responseCreator(
     const continued = await requestConversation(parsed, caller, { local, hold });
     const { input, system, conversation, before, counted, reported, continues } = continued;
     const request = { ...parsed, input };
-    checkSupport(modelNamed(engine.models, request.model), parsed, request.model ?? engine.models.default);
+    checkSupport(modelNamed(engine, request.model), parsed, request.model ?? engine.models.default);
     const id = newResponseId();
     const shortened =
       request.compactFrom !== undefined &&

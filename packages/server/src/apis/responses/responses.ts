@@ -367,7 +367,7 @@ export function responses(
     prepare: prepareResponse,
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
-      checkSupport(modelNamed(engine.models, request.model), { ...request, input: [] }, request.model!);
+      checkSupport(modelNamed(engine, request.model), { ...request, input: [] }, request.model!);
       const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;

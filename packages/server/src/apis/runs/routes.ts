@@ -510,7 +510,7 @@ function wireSummary(summary: RunSummary): WireRun {
 }
 
 export function wireDetails(details: RunDetails): WireRunDetails {
-  const { summary, isDriven, waiting, outcome, usage, turns, calls, narrowedBy } = details;
+  const { summary, isDriven, waiting, outcome, usage, turns, calls, narrowedBy, definitionChange } = details;
   return {
     ...wireSummary(summary),
     driven: isDriven,
@@ -519,6 +519,7 @@ export function wireDetails(details: RunDetails): WireRunDetails {
     turns,
     calls,
     narrowed_by: narrowedBy,
+    definition_change: definitionChange ?? null,
     usage: { input_tokens: usage.inputTokens, output_tokens: usage.outputTokens, cost: usage.cost ?? null },
   };
 }
@@ -532,7 +533,7 @@ function wireEffect(effect: Effect): WireEffect {
 }
 
 /** What somebody needs to know to answer. `effect` and `digest` are sent back with the answer. */
-function wireWaiting(waiting: Waiting): WireWaiting {
+export function wireWaiting(waiting: Waiting): WireWaiting {
   const { effect, call, expiresAt } = waiting;
   const common = {
     effect,

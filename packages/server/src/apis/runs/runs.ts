@@ -20,9 +20,9 @@ import {
 import { readRunFamily, runFileLines, type OwnedRequest } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
 import { storedState } from '../../history/conversation.ts';
-import { modelNamed, type Engine } from '../../engine/engine.ts';
+import { agentNameIn, mayInvoke, modelNamed, type Engine } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
-import { encodeStart, isRejectedAnswer, sourcesOf } from '../../requests/run.ts';
+import { definitionChange, encodeStart, isRejectedAnswer, sourcesOf } from '../../requests/run.ts';
 import { answerUnfit, isDrivenElsewhere, isLeaseLost } from '../../requests/interruption.ts';
 import type { Requests } from '../../requests/requests.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
@@ -91,6 +91,8 @@ export interface RunDetails {
   readonly calls: number;
   /** The sources of what narrows it. */
   readonly narrowedBy: readonly string[];
+  /** What of the definition of its agent has changed since it was started. Absent: nothing. */
+  readonly definitionChange?: string;
 }
 
 export interface ForkRequest {
@@ -116,6 +118,11 @@ export interface ForkPreview {
   readonly performs: readonly Effect[];
   /** What the fork waits for. */
   readonly waiting: readonly Waiting[];
+}
+
+interface ForkLimits {
+  readonly turns: number;
+  readonly durationMs: number;
 }
 
 /** The most characters that runs of a page wait for. The first one may exceed it. */
@@ -232,21 +239,48 @@ export function runs(engine: Engine, stored: Requests): Runs {
       );
     }
     const { at, model, limits, ...others } = fork;
-    checkLimits(limits);
+    checkLimits(limits, await checkForkedAgent(runId, fork, caller));
     const changes: ForkChanges = {
       ...others,
-      ...(model !== undefined && { model: modelNamed(engine.models, model).id }),
+      ...(model !== undefined && { model: modelNamed(engine, model).id }),
       ...(limits && { limits }),
     };
     return { id, options: { journal: forkJournal, runId, at, changes } };
   }
 
-  /** A client may lower what the server allows, but not exceed it. */
-  function checkLimits({ turns = 0, durationMs = 0 }: NonNullable<ForkRequest['limits']> = {}): void {
+  /**
+   * A fork of the run of an agent stays one, with its model and its limits. Returns those. Throws a 403 if the key may use neither the
+   * agent nor models: the fork acts for the key that started the run.
+   */
+  async function checkForkedAgent(
+    runId: string,
+    { model, instructions }: ForkRequest,
+    { key, scopes }: Caller,
+  ): Promise<ForkLimits> {
+    const [first] = await store.readPage(runId, 0);
+    const started = first?.event.type === 'run-started' ? first.event : undefined;
+    const { name } = (started?.definition ?? {}) as { readonly name?: string };
+    const isOwn = name !== undefined && instructions === undefined;
+    if (!mayInvoke(scopes, isOwn ? name : undefined)) {
+      const what = isOwn ? `runs of the agent ${JSON.stringify(name)}` : 'runs of models, or change instructions';
+      const message = `The key "${key}" may not fork ${what}: its scopes name other agents.`;
+      throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+    }
+    if (model !== undefined && (name !== undefined || agentNameIn(model) !== undefined)) {
+      const message = 'A fork cannot change the model of an agent, or become the run of one. Invoke the agent instead.';
+      throw badRequest(message, 'model', 'invalid_fork');
+    }
     const { maxTurns, maxDurationMs } = engine.limits;
-    if (turns > maxTurns) throw badRequest(`This server allows at most ${maxTurns} turns.`, 'limits.turns');
-    if (durationMs <= maxDurationMs) return;
-    throw badRequest(`This server allows at most ${maxDurationMs} milliseconds.`, 'limits.duration_ms');
+    if (name === undefined) return { turns: maxTurns, durationMs: maxDurationMs };
+    const { rules } = started!;
+    return { turns: rules.maxTurns, durationMs: rules.limits.durationMs ?? maxDurationMs };
+  }
+
+  /** A client may lower what is allowed, but not exceed it. */
+  function checkLimits({ turns = 0, durationMs = 0 }: NonNullable<ForkRequest['limits']> = {}, most: ForkLimits): void {
+    if (turns > most.turns) throw badRequest(`At most ${most.turns} turns are allowed.`, 'limits.turns');
+    if (durationMs <= most.durationMs) return;
+    throw badRequest(`At most ${most.durationMs} milliseconds are allowed.`, 'limits.duration_ms');
   }
 
   /** Does something with a fork of a run after the forks before it. */
@@ -376,6 +410,8 @@ export function runs(engine: Engine, stored: Requests): Runs {
       const summary = await findRun(runId, caller);
       const state = await storedState(store, runId, caller);
       if (!state) throw runNotFound(runId);
+      const [first] = await store.readPage(runId, 0);
+      const change = first && (await definitionChange(engine, first.event));
       return {
         summary,
         isDriven: await store.isDriven(runId),
@@ -385,6 +421,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
         turns: state.turn,
         calls: state.calls,
         narrowedBy: sourcesOf(state.narrowing),
+        ...(change !== undefined && { definitionChange: change }),
       };
     },
     entries: (runId, { tenant }) => ({

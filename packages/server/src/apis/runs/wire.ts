@@ -33,6 +33,8 @@ export interface WireRunDetails extends WireRun {
   readonly calls: number;
   /** The sources of what narrows it, such as `plan`. */
   readonly narrowed_by: readonly string[];
+  /** Of the run of an agent: what of its definition has changed since it was started, for people. Null: nothing. */
+  readonly definition_change: string | null;
   readonly usage: { readonly input_tokens: number; readonly output_tokens: number; readonly cost: number | null };
 }
 
