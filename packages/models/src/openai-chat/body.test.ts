@@ -251,6 +251,36 @@ test('sends images of results in a user message after all results', () => {
   ]);
 });
 
+test('adds what a user says after such results to the same message: hosts reject two in a row', () => {
+  const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: 'AAAA' } } as const;
+  const result = { type: 'tool-result', callId: 'a', name: 'plot', content: [image], isError: false } as const;
+  const conversation: readonly Message[] = [
+    { role: 'tool', content: [result] },
+    { role: 'user', content: [{ type: 'text', text: 'And now?' }] },
+    { role: 'assistant', content: [{ type: 'text', text: 'Yes.' }] },
+    { role: 'tool', content: [result] },
+    { role: 'assistant', content: [{ type: 'text', text: 'Done.' }] },
+  ];
+  const parts = [
+    { type: 'text', text: 'Result of plot (a):' },
+    { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } },
+  ];
+  const tool = {
+    role: 'tool',
+    tool_call_id: 'a',
+    name: 'plot',
+    content: 'The result is attached to the next message.',
+  };
+  expect(messagesOf(conversation)).toEqual([
+    tool,
+    { role: 'user', content: [...parts, { type: 'text', text: 'And now?' }] },
+    { role: 'assistant', content: 'Yes.' },
+    tool,
+    { role: 'user', content: parts },
+    { role: 'assistant', content: 'Done.' },
+  ]);
+});
+
 test('replaces a file with a URL, which the API does not fetch, by a note', () => {
   const file: FileBlock = {
     type: 'file',

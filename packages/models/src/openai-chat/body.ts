@@ -46,18 +46,23 @@ function historiesFor(body: ChatBody): Histories<PreviousMessage> {
 
 interface PreviousMessage {
   role: Message['role'] | undefined;
+  /** A user message with the images and files of results is open for what the user says next: hosts reject two in a row. */
+  isOpen: boolean;
 }
 
 const chatHistories = perKind((kind) => {
   const form = JSON.parse(kind) as MessageForm;
   return histories<PreviousMessage>({
-    start: () => ({ role: undefined }),
+    start: () => ({ role: undefined, isOpen: false }),
     write(message, previous) {
-      const bridge = !form.userAfterResults && message.role === 'user' && previous.role === 'tool' ? `,${BRIDGE}` : '';
+      const { role, isOpen } = previous;
       previous.role = message.role;
-      return bridge + chatMessages(message, form);
+      previous.isOpen = message.role === 'tool' && hasAttachments(message, form);
+      if (isOpen && message.role === 'user') return `${addedParts(message.content, form)}]}`;
+      const bridge = !form.userAfterResults && message.role === 'user' && role === 'tool' ? `,${BRIDGE}` : '';
+      return (isOpen ? ']}' : '') + bridge + chatMessages(message, form);
     },
-    close: () => ']}',
+    close: ({ isOpen }) => (isOpen ? ']}]}' : ']}'),
   });
 });
 
@@ -158,7 +163,7 @@ interface MessageForm extends Required<
 
 /**
  * The wire messages of a message, each starting with a comma. A tool message becomes one per result; its images and files
- * follow in a user message. Messages of the assistant and of tools are written as text directly: building objects first
+ * follow in a user message, which stays open. Messages of the assistant and of tools are written as text directly: building objects first
  * would cost as much again.
  */
 function chatMessages(message: Message, form: MessageForm): string {
@@ -178,6 +183,11 @@ function chatUserContent(blocks: readonly UserBlock[], form: MessageForm): unkno
   if (blocks.every((block) => block.type === 'text')) return textOf(blocks);
   if (form.media) return blocks.map((block) => chatUserPart(block, form));
   return blocks.map((block) => (block.type === 'text' ? block.text : notShown(block))).join('\n');
+}
+
+/** Parts that are added to an open message. */
+function addedParts(blocks: readonly UserBlock[], form: MessageForm): string {
+  return blocks.map((block) => `,${sliceableJson(chatUserPart(block, form))}`).join('');
 }
 
 function chatUserPart(block: UserBlock, form: MessageForm): unknown {
@@ -250,7 +260,12 @@ function chatToolMessages({ content }: ToolMessage, form: MessageForm): string {
   }
   if (media.length === 0) return wire;
   const bridge = form.userAfterResults ? '' : `,${BRIDGE}`;
-  return `${wire}${bridge},${sliceableJson({ role: 'user', content: media })}`;
+  return `${wire}${bridge},${sliceableJson({ role: 'user', content: media }).slice(0, -2)}`;
+}
+
+/** Whether images or files of results follow in a user message. */
+function hasAttachments({ content }: ToolMessage, form: MessageForm): boolean {
+  return content.some((result) => result.content.some((block) => isMedia(block) && isAccepted(block, form)));
 }
 
 /** The API has no field that marks an error, so the text does. */
