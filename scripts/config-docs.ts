@@ -176,6 +176,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     '',
     'what the model is told in every request, [before anything else](server.md#instructions): a text, or a table of texts by the name of the model, with `"*"` for the others',
   ],
+  'server.model_aliases': [
+    '',
+    'further names of models, as [Claude Code has them](claude-code.md), each with an entry of `[models]` or `"default"`; one may end with `*`',
+  ],
   'server.wait_for_answers': ['`false`', 'stored responses wait for approvals and [answers](runs-api.md#answers)'],
   'server.chat_titles': ['`true`', 'the model writes titles for [conversations](chat.md#conversations)'],
   'server.cors_origins': ['`[]`', 'web pages that may use the server'],

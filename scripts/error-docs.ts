@@ -301,6 +301,26 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   missing_tool_result: [400, 'A call has no message of the role `tool`.', 'Send a result for each call.'],
   unknown_tool_call: [400, 'A result answers a call that does not exist.', 'Use the id of the call.'],
   duplicate_tool_result: [400, 'A call has two results.', 'Send one.'],
+  thread_not_found: [
+    404,
+    'The message in `previous_message_id` is not stored, or was created without `thread`.',
+    'Send the whole conversation as a new thread, as the official client does.',
+  ],
+  thread_already_continued: [
+    400,
+    'Another request has continued the thread from this message.',
+    'Continue from the newest message, or send the whole conversation as a new thread.',
+  ],
+  thread_continue_in_flight: [
+    400,
+    'Another request is continuing the thread from this message.',
+    'Wait for its end, or send the whole conversation as a new thread.',
+  ],
+  thread_fingerprint_mismatch: [
+    400,
+    'The request has other `system` or `tools` than the thread that it continues.',
+    'Leave them out, or send the whole conversation as a new thread.',
+  ],
   previous_response_not_found: [
     400,
     'The response in `previous_response_id` does not exist, or belongs to another tenant.',

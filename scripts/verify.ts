@@ -14,6 +14,7 @@ const CHECKS = [
   'runtimes',
   'packed',
   'mcp:conformance',
+  'clients',
 ];
 
 const width = Math.max(...CHECKS.map((check) => check.length));

@@ -174,6 +174,7 @@ test.each([
   ['responses', '/v1/responses', { input: [MESSAGE, { role: 'user', content: 'wait' }], background: true }],
   ['conversations', '/v1/chat', { message: `${MESSAGE.content} wait`, on_disconnect: 'continue' }],
   ['completions', '/v1/chat/completions', { messages: [MESSAGE, { role: 'user', content: 'wait' }], stream: true }],
+  ['messages', '/v1/messages', { messages: [MESSAGE, { role: 'user', content: 'wait' }], max_tokens: 9, stream: true }],
 ])('%s that are resumed are limited by their bytes, and stay in progress', async (_, path, request) => {
   const store = sqliteStore(':memory:');
   const { model, waiting, count } = waitingModel();

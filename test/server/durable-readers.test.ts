@@ -1,10 +1,12 @@
 import { once } from 'node:events';
+import fs from 'node:fs';
 import { request, type IncomingMessage } from 'node:http';
 import { PassThrough } from 'node:stream';
-import type { Model } from '@treadle/core';
+import { tool, type Model, type Stored } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { newLog } from '@treadle/server';
 import { mcpStdioServer } from '@treadle/server/mcp';
+import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { heldDisk, type HeldDisk } from './support/held-disk.ts';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
@@ -36,11 +38,22 @@ async function filled(server: InProcessServer): Promise<{ response: string; back
   const background = responseIdIn((await server.post({ input: 'Hi', background: true, stream: true })).text);
   const chat = await fetch(`${server.url}/v1/chat`, json({ message: 'Hi', on_disconnect: 'continue' }));
   await fetch(`${server.url}/v1/chat/completions`, json({ messages: [USER] }, { 'idempotency-key': 'c' }));
+  const streamed = await fetch(`${server.url}/v1/chat/completions`, STREAMED);
+  await streamed.text();
+  await fetch(`${server.url}/v1/messages`, json(SENT, { 'idempotency-key': 'm' }));
   return { response, background, chat: /conv_\w+/.exec(await chat.text())![0] };
 }
 
 const USER = { role: 'user', content: 'Hi' };
+const STREAMED = json({ messages: [USER], stream: true }, { 'idempotency-key': 's' });
+const SENT = { model: 'm', max_tokens: 9, messages: [USER] };
 const EVENTS = { headers: { accept: 'text/event-stream' } };
+const INITIALIZE = {
+  jsonrpc: '2.0',
+  id: 1,
+  method: 'initialize',
+  params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } },
+};
 const TOOLS = { jsonrpc: '2.0', id: 1, method: 'tools/list', params: { _meta: {} } };
 
 function json(body: object, headers: Readonly<Record<string, string>> = {}): RequestInit {
@@ -60,6 +73,7 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
     [`/v1/responses/${response}/input_items`],
     ['/v1/responses', json({ input: 'Hi' }, { 'idempotency-key': 'k' })],
     ['/v1/chat/completions', json({ messages: [USER] }, { 'idempotency-key': 'c' })],
+    ['/v1/messages', json(SENT, { 'idempotency-key': 'm' })],
     ['/v1/responses/input_tokens', json({ input: 'Hi', previous_response_id: response })],
     ['/v1/chat'],
     [`/v1/chat/${chat}`],
@@ -83,11 +97,16 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
     [`/v1/responses/${response}?stream=true`],
     ['/v1/responses', json({ input: 'Hi', stream: true, store: false, previous_response_id: response })],
     [`/v1/chat/${chat}/stream`],
+    ['/v1/chat/completions', STREAMED],
     ['/v1/runs', EVENTS],
     [`/v1/runs/${response}/events`, EVENTS],
   ];
   for (const [path, init] of streams)
     await expect(fetch(server.url + path, init), path).rejects.toThrow('fetch failed');
+  // An older client gets an event stream, whose headers tell nothing that is stored.
+  const stream = await fetch(`${server.url}/mcp`, json(INITIALIZE, { accept: mcp.accept }));
+  expect(stream.headers.get('content-type')).toBe('text/event-stream');
+  await expect(stream.text()).rejects.toThrow('terminated');
   using socket = await openSocket(server.url);
   socket.send({ type: 'response.create', input: 'Hi', store: false, previous_response_id: response });
   await expect(socket.answer()).rejects.toThrow('closed after 0 events');
@@ -125,14 +144,52 @@ test('an MCP message to standard output waits too', async () => {
   const connection = mcpStdioServer({ store: disk.store, stdin, stdout, log: newLog({ level: 'silent' }) });
   await commitElsewhere(disk);
   const started = disk.hold();
-  const params = { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } };
-  stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'initialize', params })}\n`);
+  stdin.write(`${JSON.stringify(INITIALIZE)}\n`);
   const proceed = await started;
   expect(stdout.readableLength).toBe(0);
   proceed();
   const [message] = (await once(stdout, 'data')) as [Buffer];
   expect(JSON.parse(message.toString())).toMatchObject({ id: 1, result: { protocolVersion: '2025-06-18' } });
   await connection.close();
+});
+
+test('every step of a run is durable before its client is told of it', async () => {
+  const store = sqliteStore(':memory:');
+  const waits = new Set<Stored | undefined>();
+  const append: typeof store.append = (runId, entries, lease, until) => {
+    waits.add(until);
+    return store.append(runId, entries, lease, until);
+  };
+  const look = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => 'a bird' });
+  const looking = scriptedModel([{ calls: [{ name: 'look' }] }, 'A bird.', { calls: [{ name: 'look' }] }, 'A bird.']);
+  await using server = await startInProcess(looking, {
+    store: { ...store, append },
+    tools: [look],
+    defaultTools: ['look'],
+  });
+  expect((await server.post({ input: 'Hi', stream: true })).text).toContain('A bird.');
+  const chat = await fetch(`${server.url}/v1/chat`, json({ message: 'Hi' }));
+  expect(await chat.text()).toContain('a bird');
+  expect([...waits]).toEqual(['durable']);
+});
+
+test('bytes leave the server in a few files only, each of which waits for the disk or sends nothing that is stored', () => {
+  const sources = new URL('../../packages/server/src/', import.meta.url);
+  const sends = /\.(writeHead|flushHeaders)\(|\b(outgoing|socket)\.(write|end)\(|\bws\.send\(|\bstdout\b/;
+  const files = fs
+    .globSync('**/*.ts', { cwd: sources.pathname })
+    .filter((file) => !file.endsWith('.test.ts') && sends.test(fs.readFileSync(new URL(file, sources), 'utf8')));
+  expect(files.toSorted()).toEqual([
+    'apis/mcp/routes.ts',
+    'apis/mcp/stdio.ts',
+    'http/app.ts',
+    // The files of the page.
+    'http/page.ts',
+    'http/respond.ts',
+    // Requests that cannot be read.
+    'http/server.ts',
+    'http/websocket.ts',
+  ]);
 });
 
 /** A client that follows the events of a response. */

@@ -293,6 +293,7 @@ describe('an unknown', () => {
     ['POST', '/v1/models', 'GET'],
     ['GET', '/v1/conversations', 'POST'],
     ['GET', '/v1/chat/completions', 'POST'],
+    ['GET', '/v1/messages', 'POST'],
     ['GET', `/v1/responses/${ID}/cancel`, 'POST'],
     ['PATCH', `/v1/responses/${ID}`, 'GET'],
   ])('method returns 405 with Allow: %s %s', async (method, path, allowed) => {
@@ -467,5 +468,27 @@ describe('a failing model', () => {
     expect(JSON.parse(frames.at(-1)!.slice('data: '.length))).toMatchObject({
       error: { message: expect.any(String), type: 'server_error', param: null, code: expect.any(String) },
     });
+  });
+
+  test('is reported by Messages in the form of that API, with a status before the first block', async () => {
+    const script = await fixture.script(
+      { fault: 'status', status: 429, retryAfter: 3 },
+      { fault: 'status', status: 503 },
+      { fault: 'error-in-stream', reply: { text: 'This reply is not complete.' } },
+    );
+    const message = { model: script.model, max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], stream: true };
+    const limited = await send('POST', '/v1/messages', message);
+    expect([limited.status, limited.headers.get('retry-after')]).toEqual([429, '3']);
+    expect(limited.body).toMatchObject({
+      type: 'error',
+      error: { type: 'rate_limit_error', details: { error_code: 'rate_limit_exceeded' } },
+      request_id: limited.headers.get('request-id'),
+    });
+    const busy = await send('POST', '/v1/messages', message);
+    expect([busy.status, busy.body]).toMatchObject([529, { error: { type: 'overloaded_error' } }]);
+    const broken = await send('POST', '/v1/messages', message);
+    const [event, data] = String(broken.body).trim().split('\n\n').at(-1)!.split('\n');
+    expect([broken.status, event]).toEqual([200, 'event: error']);
+    expect(JSON.parse(data!.slice('data: '.length))).toMatchObject({ type: 'error', request_id: expect.any(String) });
   });
 });

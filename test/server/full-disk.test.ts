@@ -59,6 +59,12 @@ test('a request that does not fit on the disk gets a 503 with Retry-After in eve
     const seen = { path, status: answer.status, after: answer.headers.get('retry-after'), body: await answer.json() };
     expect(seen).toEqual({ path, status: 503, after: '5', body: { error: UNAVAILABLE } });
   }
+  const unstored = await server.send('POST', '/v1/messages', { model: 'm', max_tokens: 9, messages: [user] });
+  const details = { error_code: 'response_interrupted' };
+  expect(unstored).toMatchObject({
+    status: 503,
+    body: { error: { message: expect.stringMatching(/Send the request again/), details } },
+  });
   using socket = await openSocket(server.url);
   expect(await socket.create({ input: LONG })).toMatchObject({
     type: 'error',

@@ -88,7 +88,7 @@ test('describes every route, and no other', async () => {
   expect(undescribed.map(({ method, path }) => `${method} ${path}`)).toEqual([]);
   // The server itself says which methods a path supports.
   for (const [path, methods] of Object.entries(document.paths)) {
-    const answer = await fetch(server.url + concrete(path), { method: 'PUT' });
+    const answer = await fetch(server.url + concrete(path), { method: 'SEARCH' });
     await answer.text();
     expect([path, answer.status]).toEqual([path, 405]);
     const allowed = answer.headers
@@ -211,6 +211,42 @@ describe('the schema of a body agrees with the server', () => {
         { messages: [{ role: 'user', content: 'Hi' }], tools: [{ type: 'function', function: {} }] },
       ],
     },
+    '/v1/messages': {
+      accepted: [
+        { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }] },
+        {
+          model: 'm',
+          max_tokens: 9,
+          system: [{ type: 'text', text: 'Be brief.', cache_control: { type: 'ephemeral' } }],
+          messages: [
+            { role: 'user', content: [{ type: 'text', text: 'Hi' }] },
+            { role: 'system', content: 'Now.' },
+            { role: 'assistant', content: [{ type: 'tool_use', id: 'a', name: 'f', input: {} }] },
+            { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'a', content: 'x' }] },
+          ],
+          tools: [{ name: 'f', input_schema: { type: 'object' } }],
+          thinking: { type: 'adaptive' },
+          context_management: { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] },
+          output_config: { effort: 'high' },
+        },
+        {
+          model: 'm',
+          max_tokens: 9,
+          messages: [{ role: 'user', content: 'Hi' }],
+          tools: [{ type: 'mcp_toolset', mcp_server_name: 'treadle' }],
+          tool_choice: { type: 'auto', disable_parallel_tool_use: true },
+          thread: { type: 'create' },
+        },
+      ],
+      rejected: [
+        {},
+        { model: 'm', max_tokens: 9 },
+        { model: 'm', max_tokens: 0, messages: [{ role: 'user', content: 'Hi' }] },
+        { model: 'm', max_tokens: 9, messages: [{ role: 'robot', content: 'Hi' }] },
+        { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], tools: [{ name: 'f' }] },
+        { model: 'm', max_tokens: 9, messages: [{ role: 'user', content: 'Hi' }], tool_choice: { type: 'always' } },
+      ],
+    },
     '/v1/chat': {
       accepted: [
         { message: 'Hi', attachments: [{ data: 'aGk=', media_type: 'text/plain' }], tools: [] },
@@ -233,7 +269,7 @@ describe('the schema of a body agrees with the server', () => {
     const text = await answer.text();
     // Other answers, such as that a tool or a response does not exist, are not about the form of the body.
     const isForm =
-      /"code":"(missing_required_parameter|unknown_parameter|invalid_(type|value)|\w+_(above|below)_\w+|invalid_json_body)"/;
+      /"(?:error_)?code":"(missing_required_parameter|unknown_parameter|invalid_(type|value)|\w+_(above|below)_\w+|invalid_json_body)"/;
     return isForm.test(text);
   };
 

@@ -47,6 +47,12 @@ const APIS: Readonly<Record<string, (server: InProcessServer, headers: Sent) => 
     const { status, body: answer } = await server.send('POST', '/v1/chat/completions', body, sent);
     return { status, ...answer };
   },
+  async messages(server, headers) {
+    const body = { model: 'm', max_tokens: 99, messages: [{ role: 'user', content: 'Hi' }] };
+    const { status, body: answer } = await server.send('POST', '/v1/messages', body, headers);
+    const { error } = answer;
+    return { status, ...(error && { error: { ...error, code: error.details.error_code } }) };
+  },
   async mcp(server, headers) {
     const meta = {
       'io.modelcontextprotocol/protocolVersion': '2026-07-28',

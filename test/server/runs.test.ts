@@ -462,6 +462,7 @@ describe('answers', () => {
   test.each([
     ['an unstored response', '/v1/responses', { input: 'Order', store: false }],
     ['a chat completion', '/v1/chat/completions', { model: 'm', messages: [{ role: 'user', content: 'Order' }] }],
+    ['a message', '/v1/messages', { model: 'm', max_tokens: 99, messages: [{ role: 'user', content: 'Order' }] }],
   ])('cannot be given to %s: a question tells the model that nobody can answer', async (_, url, body) => {
     using model = scriptedModel([{ calls: [{ name: 'question', arguments: { prompt: 'Which size?' } }] }, 'I took L.']);
     const asking = { store, tools: [questionTool()], defaultTools: ['question'], waitForAnswers: true };

@@ -49,6 +49,11 @@ async function resendMessages({ server, turn }: Talk): Promise<string> {
   return answer.text();
 }
 
+async function resendToMessages({ server, turn }: Talk): Promise<string> {
+  const { body } = await server.send('POST', '/v1/messages', { model: 'm', max_tokens: 9_999, messages: resent(turn) });
+  return JSON.stringify(body);
+}
+
 /** The size of the store after a conversation of so many turns. */
 async function sizeAfter(turns: number, sendTurn: SendTurn): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-size-'));
@@ -80,6 +85,7 @@ test.each([
   ['that continues another one', continueResponse],
   ['that has the whole conversation as input', resendInput],
   ['for a completion with a key, which has the whole conversation', resendMessages],
+  ['for a message, which has the whole conversation', resendToMessages],
 ] as const)(
   'the store grows by the new texts of a request %s',
   async (_, sendTurn) => {

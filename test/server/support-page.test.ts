@@ -155,7 +155,8 @@ async function runProbe(endpoint: string, base: object, probe: Case | readonly C
 async function ask(endpoint: string, request: object, expected: Expected = {}): Promise<any> {
   sent.length = 0;
   const { status, body } = await server.send('POST', endpoint, request);
-  expect([status, body.error?.code], JSON.stringify(body)).toEqual([expected.status ?? 200, expected.code]);
+  const code = body.error?.code ?? body.error?.details?.error_code;
+  expect([status, code], JSON.stringify(body)).toEqual([expected.status ?? 200, expected.code]);
   if (expected.sent) expect(sent.at(-1)).toMatchObject(expected.sent);
   for (const name of expected.notSent ?? []) expect(sent.at(-1)).not.toHaveProperty(name);
   if (expected.answer) expect(body).toMatchObject(expected.answer);
@@ -896,6 +897,123 @@ describe('Chat Completions', () => {
   test.each(Object.entries(CHAT_FIELDS))('%s', (_, probe) =>
     runProbe('/v1/chat/completions', { model: 'chat', messages: [USER] }, probe),
   );
+});
+
+// ── Messages ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+const MESSAGE = { model: 'chat', max_tokens: 99, messages: [USER] };
+const LOOK = { name: 'look', input_schema: { type: 'object' } };
+const TOOLSET = { type: 'mcp_toolset', mcp_server_name: 'treadle' };
+const message = (request: object, expected?: Expected) => ask('/v1/messages', { ...MESSAGE, ...request }, expected);
+const thoughtful = { thinking: { type: 'adaptive' }, output_config: { effort: 'low' } };
+
+const MESSAGE_FIELDS: Probes = {
+  model: [{ model: 'none' }, { status: 404, code: 'model_not_found' }],
+  messages: [
+    [
+      {
+        messages: [
+          USER,
+          { role: 'system', content: 'Now.' },
+          { role: 'assistant', content: [{ type: 'tool_use', id: 'c1', name: 'look', input: {} }] },
+          { role: 'user', content: [{ type: 'tool_result', tool_use_id: 'c1', content: 'seen' }] },
+        ],
+      },
+      {
+        sent: {
+          messages: [
+            { role: 'user', content: 'Hi\n\n<system-reminder>\nNow.\n</system-reminder>' },
+            { tool_calls: [{ function: { name: 'look' } }] },
+            { role: 'tool', content: 'seen' },
+          ],
+        },
+      },
+    ],
+    [{ messages: [USER, { role: 'assistant', content: '(' }] }, { status: 400, code: 'invalid_value' }],
+  ],
+  system: [{ system: [{ type: 'text', text: 'a' }] }, { sent: { messages: [{ role: 'system', content: 'a' }, USER] } }],
+  max_tokens: [
+    [{ max_tokens: 9 }, { sent: { max_completion_tokens: 9 } }],
+    [{ max_tokens: 0 }, { status: 400, code: 'decimal_below_min_value' }],
+  ],
+  stream: async () => {
+    expect(await streamed('/v1/messages', MESSAGE)).toMatch(/^event: message_start\n[^]*event: message_stop\n.*\n\n$/);
+    answers.push(tooLong());
+    await message({ stream: true }, { status: 400, code: 'context_length_exceeded' });
+  },
+  tools: [
+    [{ tools: [{ ...LOOK, defer_loading: true }] }, { sent: { tools: [{ function: { name: 'look' } }] } }],
+    [{ tools: [TOOLSET] }, { sent: { tools: [{ function: { name: 'add' } }] } }],
+    [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, { notSent: ['tools'] }],
+    [{ tools: [{ type: 'bash_20250124', name: 'bash' }] }, { status: 400, code: 'unsupported_tool' }],
+  ],
+  tool_choice: [
+    [{ tools: [LOOK], tool_choice: { type: 'none' } }, { sent: { tool_choice: 'none' } }],
+    [
+      { tools: [LOOK], tool_choice: { type: 'auto', disable_parallel_tool_use: true } },
+      { sent: { parallel_tool_calls: false } },
+    ],
+  ],
+  mcp_servers: [
+    { mcp_servers: [{ type: 'url', name: 'x', url: 'http://127.0.0.1:1/' }] },
+    { status: 400, code: 'unsupported_tool' },
+  ],
+  thinking: [
+    [thoughtful, { sent: { reasoning_effort: 'low' }, answer: { content: [{ type: 'text' }] } }],
+    [{ thinking: { type: 'enabled', budget_tokens: 9_000 } }, { sent: { reasoning_effort: 'medium' } }],
+    [{ thinking: { type: 'disabled' } }, { sent: { reasoning_effort: 'none' } }],
+    [
+      { ...thoughtful, model: 'claude' },
+      { sent: { thinking: { type: 'adaptive' }, output_config: { effort: 'low' } } },
+    ],
+  ],
+  output_config: async () => {
+    answers.push(Response.json({ choices: [{ index: 0, message: { content: '{}' }, finish_reason: 'stop' }] }));
+    const format = { type: 'json_schema', schema: SCHEMA };
+    await message({ output_config: { format } }, { sent: { response_format: { json_schema: { schema: SCHEMA } } } });
+  },
+  output_format: async () => {
+    answers.push(Response.json({ choices: [{ index: 0, message: { content: '{}' }, finish_reason: 'stop' }] }));
+    const output_format = { type: 'json_schema', schema: SCHEMA };
+    await message({ output_format }, { sent: { response_format: { json_schema: { strict: true } } } });
+  },
+  context_management: [
+    [
+      { context_management: { edits: [{ type: 'clear_thinking_20251015' }] } },
+      { answer: { context_management: { applied_edits: [] } } },
+    ],
+    [{ context_management: { edits: [{ type: 'compact_20260112' }] } }, REFUSED],
+  ],
+  stop_sequences: [
+    [{ stop_sequences: ['.'] }, { sent: { stop: ['.'] } }],
+    [{ stop_sequences: ['.'], model: 'responses' }, REFUSED],
+  ],
+  temperature: [{ temperature: 0.5 }, { sent: { temperature: 0.5 } }],
+  top_p: [{ top_p: 0.5 }, { sent: { top_p: 0.5 } }],
+  service_tier: [{ service_tier: 'standard_only' }, { sent: { service_tier: 'default' } }],
+  thread: async () => {
+    const { id } = await message({ thread: { type: 'create' } });
+    const thread = { type: 'continue', previous_message_id: id };
+    await message({ thread }, { sent: { messages: [USER, { role: 'assistant', content: 'Hello.' }, USER] } });
+    await message({ thread }, { status: 400, code: 'thread_already_continued' });
+  },
+  cache_control: [
+    {
+      system: [{ type: 'text', text: 'a', cache_control: { type: 'ephemeral' } }],
+      cache_control: { type: 'ephemeral' },
+    },
+    { notSent: ['cache_control'] },
+  ],
+  metadata: [{ metadata: { user_id: 'ann' } }, { notSent: ['metadata'] }],
+  top_k: [{ top_k: 5 }, REFUSED],
+  container: [{ container: 'c' }, REFUSED],
+  compaction: [{ compaction: {} }, REFUSED],
+  inference_geo: [{ inference_geo: 'eu' }, REFUSED],
+};
+
+describe('Messages', () => {
+  walk('## Messages', 'field', MESSAGE_FIELDS, namesIn);
+  test.each(Object.entries(MESSAGE_FIELDS))('%s', (_, probe) => runProbe('/v1/messages', MESSAGE, probe));
 });
 
 // ── Conversations and WebSockets ─────────────────────────────────────────────────────────────────────────────────────

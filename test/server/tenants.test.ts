@@ -245,6 +245,34 @@ test('a chat follow-up does not receive server results of another tenant', async
   ]);
 });
 
+test('a message does not continue a thread, and does not receive kept turns, of another tenant', async () => {
+  interface Sent {
+    readonly id: string;
+    readonly content: readonly { readonly type: string; readonly id: string }[];
+  }
+  const thinking = { calls: [call('weather', {})], reasoning: 'Hm.' };
+  const script = await fixture.script(thinking, { text: 'No.' }, { text: 'Yes.' }, { text: 'Done.' });
+  const model = script.modelIn('anthropic');
+  const request = { model, max_tokens: 99, tools: [{ name: 'weather', input_schema: {} }] };
+  const user = { role: 'user', content: 'Go' };
+  const first = { ...request, messages: [user], thread: { type: 'create' } };
+  const { id, content } = (await ann.send('POST', '/v1/messages', first)).body as Sent;
+  const output = { type: 'tool_result', tool_use_id: content[0]!.id, content: 'rain' };
+  const rest = [{ role: 'user', content: [output] }];
+  const thread = { type: 'continue', previous_message_id: id };
+  const next = { model, max_tokens: 99, messages: rest, thread };
+  expect(await bob.send('POST', '/v1/messages', next)).toMatchObject({
+    status: 404,
+    body: { error: { type: 'not_found_error', details: { error_code: 'thread_not_found' } } },
+  });
+  const whole = { ...request, messages: [user, { role: 'assistant', content }, ...rest] };
+  expect((await bob.send('POST', '/v1/messages', whole)).status).toBe(200);
+  expect((await abe.send('POST', '/v1/messages', whole)).status).toBe(200);
+  expect((await abe.send('POST', '/v1/messages', next)).status).toBe(200);
+  const [, ofBob, ofAbe] = (await script.requests()).map(({ body }) => JSON.stringify(body));
+  expect([ofBob!.includes('Hm.'), ofAbe!.includes('Hm.')]).toEqual([false, true]);
+});
+
 describe('keys', () => {
   test.each([
     ['no key', {}],
@@ -267,6 +295,11 @@ describe('keys', () => {
       expect(answer.headers.get('www-authenticate')).toMatch(/^Bearer/);
       expect(errorOf(answer)).toMatchObject({ type: 'authentication_error', param: null, code: 'invalid_api_key' });
       expect(JSON.stringify(answer.body)).not.toContain('tk_');
+    }
+    for (const path of ['/v1/messages', '/v1/messages/count_tokens']) {
+      const answer = await client.send('POST', path, {});
+      const details = { error_code: 'invalid_api_key' };
+      expect(answer).toMatchObject({ status: 401, body: { error: { type: 'authentication_error', details } } });
     }
   });
 

@@ -93,6 +93,49 @@ const COMPLETIONS: ((n: number) => object)[] = [
   (n) => ({ messages: times(n, chatTurn).flat() }),
 ];
 
+const use = (n: number) => ({ type: 'tool_use', id: `c${n}`, name: 'f', input: { a: 1 } });
+const serverUse = (n: number) => ({ ...use(n), type: 'mcp_tool_use', server_name: 's' });
+const used = (n: number) => ({ type: 'tool_result', tool_use_id: `c${n}`, content: TEXT });
+const serverUsed = (n: number) => ({ ...used(n), type: 'mcp_tool_result' });
+const usingTurn = (n: number) => [
+  { role: 'assistant', content: [use(n)] },
+  { role: 'user', content: [used(n)] },
+];
+const ofTurn = (n: number) => ({ id: `toolu_${'0'.repeat(32)}_${n}_0` });
+const ownTurn = (n: number) => [
+  { role: 'assistant', content: [{ ...use(n), ...ofTurn(n) }] },
+  { role: 'user', content: [{ ...used(n), tool_use_id: ofTurn(n).id }] },
+];
+const passing = (n: number) => ({ ...system(n), clear_at: 'next_user_message' });
+const change = (n: number) => {
+  const tool = { type: 'tool_definition', definition: { name: `f${n}`, input_schema: {} } };
+  return { role: 'system', content: [{ type: 'tool_addition', tool }] };
+};
+const edits = ['clear_thinking_20251015', 'clear_tool_uses_20250919'].map((type) => ({
+  type,
+  ...(type.includes('uses') && { trigger: { type: 'tool_uses', value: 1 }, clear_tool_inputs: true }),
+}));
+
+/** Bodies for Messages. */
+const MESSAGES: ((n: number) => object)[] = [
+  (n) => ({ messages: times(n, user) }),
+  (n) => ({ messages: [...times(n, assistant), user(0)] }),
+  (n) => ({ messages: [user(0), ...times(n, system)] }),
+  (n) => ({ messages: times(n, (index) => [user(index), passing(index)]).flat() }),
+  (n) => ({ messages: [user(0), ...times(Math.min(n, 200), change)] }),
+  (n) => ({ messages: [{ role: 'user', content: times(n, () => ({ type: 'text', text: TEXT })) }] }),
+  (n) => ({
+    messages: [
+      { role: 'assistant', content: times(n, use) },
+      { role: 'user', content: times(n, used).reverse() },
+    ],
+  }),
+  (n) => ({ messages: [{ role: 'assistant', content: [...times(n, serverUse), ...times(n, serverUsed)] }, user(0)] }),
+  (n) => ({ messages: times(n, usingTurn).flat(), context_management: { edits } }),
+  (n) => ({ messages: times(n, ownTurn).flat() }),
+];
+const asMessage = (body: (n: number) => object) => (n: number) => ({ model: 'm', max_tokens: 9, ...body(n) });
+
 const uiMessage = () => ({ role: 'user', parts: [{ type: 'text', text: TEXT }] });
 
 async function expectAccepted(server: InProcessServer, path: string, body: object): Promise<string> {
@@ -110,6 +153,8 @@ describe('a request with twice the input takes at most 2.5 times the work', () =
   test.each([
     ['/v1/responses', RESPONSES],
     ['/v1/chat/completions', COMPLETIONS],
+    ['/v1/messages', MESSAGES.map(asMessage)],
+    ['/v1/messages/count_tokens', MESSAGES.map(asMessage)],
     ['/v1/chat', [(n) => ({ message: TEXT.repeat(n) })]],
     ['/v1/chat/ui', [(n) => ({ id: `chat ${n}`, messages: times(n, uiMessage) })]],
     ['/v1/chat/ag-ui', [(n) => ({ threadId: `chat ${n}`, runId: 'r', messages: times(n, user) })]],
@@ -214,6 +259,7 @@ describe('a reply of twice the length takes at most 2.5 times the work', () => {
   test.each<[string, () => object, ((answer: string) => string[])?]>([
     ['/v1/responses', () => ({ input: 'x', stream: true, tools: own }), responseReads],
     ['/v1/chat/completions', () => ({ messages: [user(0)], stream: true })],
+    ['/v1/messages', () => ({ model: 'm', max_tokens: 99_999, messages: [user(0)], stream: true })],
     ['/v1/chat', () => ({ message: 'x' }), conversationReads],
     ['/v1/chat/ui', () => ({ id: `chat ${requests++}`, messages: [uiMessage()] })],
     ['/v1/chat/ag-ui', () => ({ threadId: `chat ${requests++}`, runId: 'r', messages: [user(0)] })],

@@ -54,6 +54,18 @@ export function derivedConversationId(tenant: string, name: string): string {
 /** Begins the id of the record of a message in a conversation. The rest is that of its run. */
 export const MESSAGE_PREFIX = 'chat_';
 
+/** Begins the id of a message of the Messages API, which is also that of its record. The rest is that of its run. */
+const WIRE_MESSAGE_PREFIX = 'msg_';
+
+export function wireMessageId(runId: string): string {
+  return WIRE_MESSAGE_PREFIX + runId.slice(RESPONSE_PREFIX.length);
+}
+
+/** The id of the record of the turns that the client of a message does not have in full. */
+export function keptTurnsId(runId: string): string {
+  return `turns_${runId.slice(RESPONSE_PREFIX.length)}`;
+}
+
 /** Begins the id of the record of items that a client has added to a conversation. They have no run. */
 export const ITEMS_PREFIX = 'items_';
 
@@ -97,6 +109,11 @@ export function callIdFor(response: string, turn: number, index: number): string
   return derivedId('call', response, turn, index);
 }
 
+/** The id of a call in the Messages API. */
+export function toolUseIdFor(response: string, turn: number, index: number): string {
+  return derivedId('toolu', response, turn, index);
+}
+
 /** The id of the `mcp_approval_request` for a call. `index` counts the calls of the reply. */
 export function approvalIdFor(response: string, turn: number, index: number): string {
   return derivedId('mcpr', response, turn, index);
@@ -118,7 +135,7 @@ export interface ItemOrigin {
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|cmp|call)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|cmp|call|toolu)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

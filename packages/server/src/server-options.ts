@@ -312,6 +312,11 @@ export function checkServerOptions(options: TreadleServerOptions): void {
     const known = [...models.models.keys()].join(', ');
     throw invalidOption(`The default model "${models.default}" is not one of the models: ${known}.`);
   }
+  for (const [alias, name] of Object.entries(models.aliases ?? {})) {
+    if (models.models.has(name)) continue;
+    const known = [...models.models.keys()].join(', ');
+    throw invalidOption(`models.aliases maps "${alias}" to "${name}", which is not one of the models: ${known}.`);
+  }
   for (const [name, minimum] of Object.entries(MINIMUMS)) {
     const value = options[name as keyof typeof MINIMUMS];
     if (value === undefined || (Number.isSafeInteger(value) && value >= minimum)) continue;

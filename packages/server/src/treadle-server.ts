@@ -32,6 +32,8 @@ import { createServer, type Listening } from './http/server.ts';
 import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import type { McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
+import { messages } from './apis/messages/messages.ts';
+import { messagesRoutes } from './apis/messages/routes.ts';
 import { responses } from './apis/responses/responses.ts';
 import { runStarter } from './apis/responses/start-run.ts';
 import { responsesRoutes } from './apis/responses/routes.ts';
@@ -223,6 +225,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const service = responses(engine, stored, stopping.signal);
   const startRun = runStarter(engine, service);
   const completing = completions(engine, stored);
+  const messaging = messages(engine, stored);
   const allRuns = runs(engine, stored);
   const chats = conversations({
     engine,
@@ -278,6 +281,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     routes: [
       ...responsesRoutes({ ...common, responses: service, requiresAction }),
       ...completionRoutes({ ...common, completions: completing }),
+      ...messagesRoutes({ messages: messaging, maxBodyBytes, heartbeatMs }),
       ...conversationsRoutes({ conversations: chats, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...itemRoutes({ items, conversations: chats, maxBodyBytes }),
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),

@@ -129,7 +129,9 @@ export function responsesClient(url: () => string, commonHeaders: RequestHeaders
 
   async function send(method: string, path: string, body?: unknown, headers?: RequestHeaders): Promise<HttpResult> {
     const result = await readResult(await fetchRaw(method, path, body, headers));
-    if (result.status >= 400) expectNoProblems(schemaProblems('ErrorBody', result.body), result.body);
+    // Errors of the Messages API have a form of their own.
+    const isMessages = result.headers.has('request-id');
+    if (result.status >= 400 && !isMessages) expectNoProblems(schemaProblems('ErrorBody', result.body), result.body);
     return result;
   }
 

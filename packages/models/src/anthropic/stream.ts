@@ -5,61 +5,31 @@ import { fieldsOf, isRecord, listOf, parsed, textIn } from '../json.ts';
 import { DONE, isKeepAlive, MORE, type Emit, type StreamStatus } from '../protocol.ts';
 import { countOf, usageOf } from '../usage.ts';
 import { redactedThoughtPart, thoughtPart } from './thinking.ts';
+import type {
+  AnthropicBlock,
+  AnthropicDelta,
+  AnthropicEvent,
+  AnthropicMessage,
+  AnthropicUsage,
+  Loose,
+} from './wire.ts';
 
-/** The fields of an event that are read. Hosts omit and add fields, so none is certain to be present. */
-interface WireStreamEvent {
-  readonly type?: unknown;
-  /** In `message_start`. */
-  readonly message?: WireMessage | null;
-  readonly index?: unknown;
-  readonly content_block?: WireBlock | null;
-  readonly delta?: WireDelta | null;
-  /** In `message_delta`. Its counts replace those of `message_start`. */
-  readonly usage?: WireUsage | null;
-  readonly error?: unknown;
-  readonly object?: unknown;
-}
+/** The fields of an event that are read, with those of errors. */
+type WireStreamEvent = Loose<AnthropicEvent | Failed>;
 
 /** A whole answer, or the empty start of a streamed one. */
-interface WireMessage {
-  readonly model?: unknown;
-  readonly content?: unknown;
-  readonly stop_reason?: unknown;
-  readonly usage?: WireUsage | null;
-  readonly error?: unknown;
-  readonly object?: unknown;
-}
+type WireMessage = Loose<AnthropicMessage | Failed>;
 
-interface WireBlock {
-  readonly type?: unknown;
-  readonly text?: unknown;
-  readonly thinking?: unknown;
-  readonly signature?: unknown;
-  /** In redacted thinking. */
-  readonly data?: unknown;
-  readonly id?: unknown;
-  readonly name?: unknown;
-  /** Complete, or in a stream an empty object that the deltas fill. */
-  readonly input?: unknown;
-}
+type WireBlock = Loose<AnthropicBlock>;
+type WireUsage = Loose<AnthropicUsage>;
 
 /** A delta of a block or of the message. */
-interface WireDelta {
-  readonly type?: unknown;
-  readonly text?: unknown;
-  readonly thinking?: unknown;
-  readonly signature?: unknown;
-  readonly partial_json?: unknown;
-  readonly stop_reason?: unknown;
-}
+type WireDelta = Loose<AnthropicDelta | Pick<AnthropicMessage, 'stop_reason'>>;
 
-/** The three counts of input tokens exclude each other. */
-interface WireUsage {
-  readonly input_tokens?: unknown;
-  readonly cache_read_input_tokens?: unknown;
-  readonly cache_creation_input_tokens?: unknown;
-  readonly output_tokens?: unknown;
-  readonly output_tokens_details?: { readonly thinking_tokens?: unknown } | null;
+/** What answers of hosts have instead if they are errors. */
+interface Failed {
+  readonly error: unknown;
+  readonly object: unknown;
 }
 
 /** A reply while it arrives. */
@@ -181,7 +151,7 @@ function readFinish(stream: AnthropicStream, reason: unknown): void {
   if (typeof reason === 'string' && reason !== '') stream.finish = reason;
 }
 
-function readUsage(stream: AnthropicStream, usage: WireUsage | null | undefined): void {
+function readUsage(stream: AnthropicStream, usage: unknown): void {
   if (!isRecord(usage)) return;
   const reported = Object.entries(usage).filter(([, value]) => value != null);
   stream.usage = { ...stream.usage, ...(Object.fromEntries(reported) as WireUsage) };
@@ -206,7 +176,7 @@ function anthropicUsage(usage: WireUsage): Usage {
     output: usage.output_tokens,
     cached,
     cacheWrite,
-    reasoning: usage.output_tokens_details?.thinking_tokens,
+    reasoning: fieldsOf<Loose<{ thinking_tokens: number }>>(usage.output_tokens_details).thinking_tokens,
   });
 }
 

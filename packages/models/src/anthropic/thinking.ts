@@ -1,7 +1,7 @@
 import type { Effort, ReasoningPart, Settings } from '@treadle/core';
 import type { ThinkingForm } from './models.ts';
+import { THINKING_BUDGETS } from './wire.ts';
 
-const BUDGETS = { minimal: 1_024, low: 4_096, medium: 8_192, high: 16_384, xhigh: 24_576, max: 32_768 } as const;
 const LEAST_BUDGET = 1_024;
 
 /** Whether thoughts are sent as text, or only as the signature that has to be sent back. */
@@ -47,7 +47,7 @@ function adaptiveThinking({ reasoning, forced, byDefault, display }: ThinkingOpt
 
 function budgetedThinking({ reasoning, forced, calledWithoutThought, maxTokens, display }: ThinkingOptions): Thinking {
   if (reasoning === undefined || reasoning === 'none' || forced || calledWithoutThought) return {};
-  const budget_tokens = Math.min(BUDGETS[reasoning], Math.floor(maxTokens / 2));
+  const budget_tokens = Math.min(THINKING_BUDGETS[reasoning], Math.floor(maxTokens / 2));
   if (budget_tokens < LEAST_BUDGET) return {};
   return { thinking: { type: 'enabled', budget_tokens, ...(display && { display }) } };
 }

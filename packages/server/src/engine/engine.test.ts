@@ -1,4 +1,5 @@
 import { setImmediate } from 'node:timers/promises';
+import type { Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore } from '@treadle/store';
 import pino from 'pino';
@@ -9,8 +10,29 @@ import type { Caller } from '../http/admission.ts';
 import { memoryLimit } from '../http/limits.ts';
 import { parseRequest } from '../apis/responses/parse-request.ts';
 import { responses } from '../apis/responses/responses.ts';
-import { activeRuns, type Engine, type ServerStore } from './engine.ts';
+import { activeRuns, servedName, type Engine, type ServerStore } from './engine.ts';
 import { requests } from '../requests/requests.ts';
+
+describe('the names of models', () => {
+  const model = (id: string): Model => ({ id, reply: () => new Promise(() => {}) });
+  const models = new Map(['main', 'small'].map((name) => [name, model(name)]));
+  const aliases = { 'claude-*': 'main', 'claude-haiku-*': 'small', gpt: 'small', lost: 'other' };
+
+  test.each([
+    ['main', 'main'],
+    [undefined, 'main'],
+    ['claude-opus-4-8', 'main'],
+    ['claude-haiku-4-5', 'small'],
+    ['gpt', 'small'],
+  ])('%s is the model %s', (name, served) => {
+    expect(servedName({ models: { default: 'main', models, aliases } }, name)).toBe(served);
+  });
+
+  test.each(['gpt-5', 'lost', 'toString', '__proto__', ''])('%s is unknown', (name) => {
+    const find = (): unknown => servedName({ models: { default: 'main', models, aliases } }, name);
+    expect(find).toThrow(expect.objectContaining({ status: 404, code: 'model_not_found' }));
+  });
+});
 
 describe('activeRuns', () => {
   const tooMany = (message: string): Error =>

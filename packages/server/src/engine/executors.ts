@@ -114,10 +114,11 @@ interface Filter {
 
 type Selects = (offered: OfferedFunction) => boolean;
 
-/** The functions that the request allows. */
+/** The functions that the request allows: those of `allowed_tools`, without those of `excluded_tools`. */
 export function allowedBy(tool: RequestTool): Selects {
   const filter = filterOf(tool['allowed_tools'], 'allowed_tools');
-  return (offered) => !filter || matches(filter, offered);
+  const excluded = filterOf(tool['excluded_tools'], 'excluded_tools');
+  return (offered) => (!filter || matches(filter, offered)) && !(excluded && matches(excluded, offered));
 }
 
 /** The names in `allowed_tools`; undefined if it has none. */
@@ -175,7 +176,7 @@ function malformed(field: string): Error {
   const forms =
     field === 'require_approval'
       ? '"always", "never", or { always, never } with filters'
-      : field === 'allowed_tools'
+      : field === 'allowed_tools' || field === 'excluded_tools'
         ? 'a list of tool names, or { tool_names, read_only }'
         : '{ tool_names, read_only }';
   return badRequest(`${field} must be ${forms}.`, `tools.${field}`, 'invalid_value');

@@ -151,7 +151,8 @@ const NAMES = {
 } as const;
 
 /** The names that differ between the APIs. */
-export type SettingNames = Readonly<Record<'reasoning' | 'topLogprobs', string>>;
+export type SettingNames = Readonly<Record<'reasoning' | 'topLogprobs', string>> &
+  Readonly<Partial<Record<keyof typeof NAMES, string>>>;
 
 /** What a model takes that does not say it. */
 const USUAL: readonly (keyof Settings)[] = ['temperature', 'maxOutputTokens', 'topP', 'stop', 'seed', 'reasoning'];
@@ -184,7 +185,8 @@ function isHint(
   }
 }
 
-function takesSetting(model: Model, setting: keyof Settings, settings: Settings): boolean {
+/** Whether the model, and each one that may reply instead, takes a setting as it is. */
+export function takesSetting(model: Model, setting: keyof Settings, settings: Settings): boolean {
   if (model.takes) return model.takes.includes(setting) && !model.omits?.(settings).includes(setting);
   const others = (model.asks ?? []).filter((other) => other !== model);
   return others.length > 0 ? others.every((other) => takesSetting(other, setting, settings)) : USUAL.includes(setting);

@@ -133,7 +133,7 @@ function withClientCalls(
 }
 
 /** Clients format the same arguments differently. The model's own text is used then, for the provider's cache. */
-function isSameJson(one: string, other: string): boolean {
+export function isSameJson(one: string, other: string): boolean {
   if (one === other) return true;
   try {
     return JSON.stringify(JSON.parse(one)) === JSON.stringify(JSON.parse(other || '{}'));

@@ -49,6 +49,17 @@ export interface MatchedRoute {
   /** Its path in the form of OpenAPI: `/v1/runs/{id}`. */
   readonly pattern: string;
   readonly scope: RouteScope;
+  readonly errorForm?: ErrorForm;
+}
+
+/** How an API tells its clients about an error: with a status of its own, and a header with the id of the request. */
+export interface ErrorForm {
+  /** The header of every response with the id of the request. */
+  readonly idHeader: string;
+  /** JSON Schema of the body. */
+  readonly schema: Readonly<Record<string, unknown>>;
+  statusOf(error: ApiError): number;
+  bodyOf(error: ApiError, requestId: string): object;
 }
 
 /** One request, from its arrival to the end of its response. */
@@ -323,6 +334,7 @@ export function checkSocketOrigin({ host, origin }: IncomingHttpHeaders, allowed
 
 const EXPOSED = [
   'x-request-id',
+  'request-id',
   'retry-after',
   'ratelimit',
   'ratelimit-policy',

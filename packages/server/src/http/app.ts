@@ -4,7 +4,7 @@ import type { Clock } from '@treadle/core';
 import { Hono, type Context } from 'hono';
 import type { Logger } from 'pino';
 import { ApiError, errorBody, toApiError } from '../api-error.ts';
-import { allowOrigin, type Admission, type AdmissionOptions, type Env } from './admission.ts';
+import { allowOrigin, type Admission, type AdmissionOptions, type Env, type ErrorForm } from './admission.ts';
 import { pageRoutes } from './page.ts';
 import { sendBytes } from './respond.ts';
 import { JSON_TYPE, route, routePattern, type Route } from './routes.ts';
@@ -48,10 +48,11 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   });
   const routes: Route[] = [...page, ...healthRoutes(options), ...options.routes];
   if (describe) routes.push(openApiRoute(() => describe(routes)));
-  for (const { method, path, scope, handle } of routes) {
-    const matched = { pattern: routePattern(path), scope };
+  for (const { method, path, scope, errorForm, handle } of routes) {
+    const matched = { pattern: routePattern(path), scope, ...(errorForm && { errorForm }) };
     app.on(method, path, (c) => {
       c.env.exchange.route = matched;
+      if (errorForm) c.env.outgoing.setHeader(errorForm.idHeader, c.env.exchange.requestId);
       return (scope === 'open' ? undefined : admitCaller(c)) ?? handle(c);
     });
   }
@@ -123,10 +124,10 @@ export function unknownRoute({ req: { method, path } }: Pick<Context<Env>, 'req'
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 
 function failedResponse(thrown: unknown, { outgoing, exchange }: Env['Bindings']): Response {
-  const { requestId, caller } = exchange;
+  const { requestId, caller, route: matched } = exchange;
   const log = caller?.log ?? exchange.log.child({ requestId });
   if (!(thrown instanceof ApiError)) log.error({ err: thrown }, 'a request failed unexpectedly');
-  if (!outgoing.headersSent) return errorResponse(toApiError(thrown, requestId));
+  if (!outgoing.headersSent) return formedResponse(toApiError(thrown, requestId), requestId, matched?.errorForm);
   // Part of the response was sent: closing the connection is the only way to report the error.
   outgoing.destroy();
   return RESPONSE_ALREADY_SENT;
@@ -151,8 +152,12 @@ export function shuttingDown(): ApiError {
 }
 
 export function errorResponse(error: ApiError): Response {
-  return new Response(JSON.stringify(errorBody(error)), {
-    status: error.status,
+  return formedResponse(error, '', undefined);
+}
+
+function formedResponse(error: ApiError, requestId: string, form: ErrorForm | undefined): Response {
+  return new Response(JSON.stringify(form ? form.bodyOf(error, requestId) : errorBody(error)), {
+    status: form ? form.statusOf(error) : error.status,
     headers: { 'Content-Type': 'application/json', ...error.headers },
   });
 }

@@ -24,6 +24,8 @@ test('all responses send the same bytes of a file, and none is counted', async (
     texts.push(await (await fetch(`${at.url}/page/${file}`)).text());
   const [, first, second] = end.mock.calls.map(([bytes]) => bytes);
   end.mockRestore();
+  // Claude Code asks so whether there is a server.
+  expect((await fetch(`${at.url}/page/`, { method: 'HEAD' })).status).toBe(200);
   await rm(folder, { recursive: true });
   expect(texts).toEqual(['<!doctype html>', 'run();', 'run();']);
   expect(second).toBe(first);

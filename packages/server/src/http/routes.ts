@@ -1,6 +1,6 @@
 import type { Context } from 'hono';
 import type { z } from 'zod';
-import type { Env, RouteScope } from './admission.ts';
+import type { Env, ErrorForm, RouteScope } from './admission.ts';
 import type { Scope } from './keys.ts';
 
 /**
@@ -23,6 +23,8 @@ export interface Route<Path extends string = string> {
   readonly answers?: readonly string[];
   /** Further statuses without content, and their meaning. */
   readonly others?: Readonly<Record<string, string>>;
+  /** The form of its errors; default: that of OpenAI. */
+  readonly errorForm?: ErrorForm;
   /** Reads the body with `readJson`. An error that it throws becomes the answer. */
   handle(c: Context<Env, Path>): Response | Promise<Response>;
 }

@@ -28,7 +28,7 @@ export async function openApiDocument(
     components: {
       schemas: { Error: ERROR },
       responses: {
-        Error: { description: 'An error.', content: { 'application/json': { schema: ref('schemas/Error') } } },
+        Error: errorOf(ref('schemas/Error')),
       },
       ...(hasKeys && {
         securitySchemes: { key: { type: 'http', scheme: 'bearer', description: 'A key of the server.' } },
@@ -41,7 +41,7 @@ function operation(
   route: Route,
   { hasKeys, known }: { readonly hasKeys: boolean; readonly known: KnownSchemas },
 ): object {
-  const { method, summary, scope, fieldScopes = {}, body, answers = [JSON_TYPE], others = {} } = route;
+  const { method, summary, scope, fieldScopes = {}, body, answers = [JSON_TYPE], others = {}, errorForm } = route;
   const pattern = routePattern(route.path);
   const anyContent = Object.fromEntries(answers.map((type) => [type, {}]));
   const parameters = parametersOf(pattern, route);
@@ -58,7 +58,7 @@ function operation(
     responses: {
       200: { description: 'Success.', content: anyContent },
       ...Object.fromEntries(Object.entries(others).map(([status, description]) => [status, { description }])),
-      default: ref('responses/Error'),
+      default: errorForm ? errorOf(errorForm.schema) : ref('responses/Error'),
     },
   };
 }
@@ -73,6 +73,10 @@ function parametersOf(pattern: string, { query = {}, headers = {} }: Route): rea
   const named = (parameters: Parameters, where: string): readonly object[] =>
     Object.entries(parameters).map(([name, parameter]) => ({ name, in: where, ...parameter }));
   return [...inPath, ...named(query, 'query'), ...named(headers, 'header')];
+}
+
+function errorOf(schema: object): object {
+  return { description: 'An error.', content: { [JSON_TYPE]: { schema } } };
 }
 
 function ref(to: string): { readonly $ref: string } {

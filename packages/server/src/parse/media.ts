@@ -85,7 +85,7 @@ function decodedData(text: string): DecodedData | undefined {
  * Removes line breaks and adds missing padding: some encoders produce either, and providers reject both. Files are
  * large, so a valid text is scanned once.
  */
-function paddedBase64(text: string): string | undefined {
+export function paddedBase64(text: string): string | undefined {
   const hasOthers = NOT_BASE64.test(text);
   const data = hasOthers ? text.replaceAll(/\s+/g, '') : text;
   const padding = data.endsWith('==') ? 2 : data.endsWith('=') ? 1 : 0;
@@ -106,7 +106,7 @@ function encodedText(text: string): string | undefined {
   }
 }
 
-function refuseData(ctx: IssueContext, path: readonly string[]): void {
+export function refuseData(ctx: IssueContext, path: readonly string[]): void {
   const message = `Invalid ${PARAM}: it is not base64 data. Send 'data:<type>;base64,<data>'.`;
   refuse(ctx, message, { path, code: 'invalid_base64' });
 }
@@ -116,7 +116,7 @@ function isDataUrl(url: string): boolean {
 }
 
 /** Only URLs that a provider can fetch: never a file of the machine that runs the model. */
-function checkWebUrl(url: string, ctx: IssueContext, path: readonly string[]): void {
+export function checkWebUrl(url: string, ctx: IssueContext, path: readonly string[]): void {
   if (/^https?:\/\//i.test(url) && URL.canParse(url)) return;
   refuse(ctx, `Invalid ${PARAM}: expected an http(s) URL or a data URL.`, { path, code: 'invalid_url' });
 }

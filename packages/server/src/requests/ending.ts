@@ -1,5 +1,6 @@
 import type { Limit, LoopResult, ModelError, Outcome, Usage, Waiting } from '@treadle/core';
-import { codeInResponse, type RunFailure } from '../engine/model-failure.ts';
+import { ApiError } from '../api-error.ts';
+import { codeInResponse, modelApiError, type RunFailure } from '../engine/model-failure.ts';
 
 /** How a run ended, in the terms of the APIs. */
 export type Ending = { readonly at: number; readonly usage: Usage } & (
@@ -55,6 +56,17 @@ export function failureOfReplies(outcome: Outcome | undefined): ModelError | und
   const { code, message } = outcome.error;
   if (code !== 'empty-reply' && code !== 'tool-choice-unmet') return undefined;
   return { code: 'protocol', message: `${message} Retry, or use another model.`, retryable: true };
+}
+
+/** The error for the client of an API that has no result of a run that failed. */
+export function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: RunFailure): ApiError {
+  if (ending.type === 'cancelled') {
+    const message = 'The run was stopped before it had ended. Send the request again.';
+    return new ApiError(503, 'server_error', message, { code: 'cancelled' });
+  }
+  if (failure) return modelApiError(failure);
+  const { code, message } = ending.error;
+  return new ApiError(502, 'server_error', message, { code });
 }
 
 function failedEnding({ code, message }: { readonly code: string; readonly message: string }): EndingOfOutcome {

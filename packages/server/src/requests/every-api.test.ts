@@ -1,9 +1,11 @@
 import { setImmediate } from 'node:timers/promises';
 import { defineAgent, tool, type Model } from '@treadle/core';
+import { agentRegistry } from '@treadle/core/named-agents';
 import { scriptedModel } from '@treadle/core/testing';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import pino from 'pino';
 import { describe, expect, test, vi } from 'vitest';
+import { invocations } from '../apis/agents/invocations.ts';
 import { completions } from '../apis/completions/completions.ts';
 import { parseCompletion } from '../apis/completions/parse-request.ts';
 import { conversations } from '../apis/chat/conversations.ts';
@@ -12,6 +14,8 @@ import { hashKey, SCOPES, serverKeys, type ApiKey } from '../http/keys.ts';
 import { CONVERSATION_PREFIX, newResponseId } from '../ids.ts';
 import { mcpCalls } from '../apis/mcp/calls.ts';
 import { mcpAgent } from '../apis/mcp/options.ts';
+import { messages } from '../apis/messages/messages.ts';
+import { parseMessageRequest } from '../apis/messages/parse-request.ts';
 import { parseRequest } from '../apis/responses/parse-request.ts';
 import { responses } from '../apis/responses/responses.ts';
 import { runs } from '../apis/runs/runs.ts';
@@ -35,7 +39,7 @@ function servicesOn(engine: Engine) {
   const service = responses(engine, stored, stopping);
   const allRuns = runs(engine, stored);
   const onResponseDeleted = service.forget;
-  const messages = conversations({
+  const chatting = conversations({
     engine,
     stored,
     runs: allRuns,
@@ -55,7 +59,10 @@ function servicesOn(engine: Engine) {
   const tools = [tool({ ...ACT, execute: () => '' })];
   const calls = mcpCalls(() => engine, stored, { tools: () => tools, agents });
   stored.register('mcp-call', calls.api);
-  return { stored, responses: service, chats: completions(engine, stored), conversations: messages, calls };
+  const chats = completions(engine, stored);
+  const invoking = invocations({ engine, stored });
+  const sent = messages(engine, stored);
+  return { stored, responses: service, chats, messages: sent, conversations: chatting, calls, invoking };
 }
 
 type Services = ReturnType<typeof servicesOn>;
@@ -86,6 +93,15 @@ function completion({ key, isStreamed = false }: SendOptions = {}): Send {
   };
 }
 
+function message(given: object, { key, isStreamed = false }: SendOptions = {}): Send {
+  return async (services, signal) => {
+    const body = { model: 'm', max_tokens: 1_000, messages: [{ role: 'user', content: 'go' }], ...given };
+    const used = key === undefined ? undefined : requestKey(key, 'messages', body);
+    const prepared = await services.messages.prepare(parseMessageRequest(body), caller, { key: used });
+    return prepared.run(isStreamed ? () => {} : undefined, signal);
+  };
+}
+
 function chat(onDisconnect: 'cancel' | 'continue', conversation?: string): Send {
   return async (services, signal) => {
     const message = { role: 'user' as const, content: [{ type: 'text' as const, text: 'go' }] };
@@ -102,6 +118,13 @@ function mcpCall(name: string): Send {
     );
 }
 
+function invocation(): Send {
+  return async ({ invoking }, signal) => {
+    const request = { agent: 'helper', mode: 'iterative', inputs: {}, options: {}, background: false } as const;
+    return (await invoking.prepare(request, caller)).run(undefined, signal);
+  };
+}
+
 /** Those that are resumed after a restart. */
 const STORED: readonly (readonly [name: string, send: Send])[] = [
   ['a response', response({})],
@@ -109,6 +132,8 @@ const STORED: readonly (readonly [name: string, send: Send])[] = [
   ['a background response', response({ background: true }, { isStreamed: true })],
   ['a response of a conversation', response({ conversation: CONVERSATION })],
   ['a completion with a key', completion({ key: 'k' })],
+  ['a message with a key', message({}, { key: 'k' })],
+  ['a message of a thread with a key', message({ thread: { type: 'create' } }, { key: 'k' })],
   ['a chat', chat('continue')],
   ['a message of a conversation', chat('continue', CONVERSATION)],
   ['a call over MCP', mcpCall('act')],
@@ -119,11 +144,16 @@ const ALL: typeof STORED = [
   ['a response that is not stored', response({ store: false })],
   ['a completion', completion()],
   ['a streamed completion', completion({ isStreamed: true })],
+  ['a message', message({})],
+  ['a streamed message of a thread', message({ thread: { type: 'create' } }, { isStreamed: true })],
   ['a chat that ends with its connection', chat('cancel')],
 ];
 
-/** It opens no connections. */
-const AGENT: (typeof STORED)[number] = ['a call of an agent over MCP', mcpCall('agent')];
+/** They open no connections. */
+const AGENTS: typeof STORED = [
+  ['a call of an agent over MCP', mcpCall('agent')],
+  ['an invocation of an agent', invocation()],
+];
 
 interface Setting extends AsyncDisposable {
   readonly engine: Engine;
@@ -138,6 +168,7 @@ async function setting(more: Partial<Engine> & Pick<Engine, 'store'>): Promise<S
     limits: { maxTurns: 10, maxDurationMs: 60_000, toolTimeoutMs: 60_000, errorLimit: 3 },
     runs: activeRuns({ max: 9 }),
     driven: new Map(),
+    namedAgents: { registry: agentRegistry([{ name: 'helper', description: 'Helps.' }]), tools: [], bounds: {} },
     log,
     ...more,
   };
@@ -267,6 +298,7 @@ describe('the connections of a request', () => {
 test.each([
   ['a response', response({}, { key: 'k' })],
   ['a completion', completion({ key: 'k' })],
+  ['a message', message({}, { key: 'k' })],
 ])('the key of %s can be used again if it expires while the next request is created', async (_, send) => {
   await using stored = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => stored.close() });
   let isExpiring = false;
@@ -371,7 +403,7 @@ function unused() {
   return { models, serverTools: { executors, defaultTools: ['act'] }, uses: () => uses };
 }
 
-test.each([...STORED, AGENT])('is cancelled by another process without being continued: %s', async (_, send) => {
+test.each([...STORED, ...AGENTS])('is cancelled by another process without being continued: %s', async (_, send) => {
   await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
   await leaveInterrupted(store, send);
   const { uses, ...nothing } = unused();
@@ -382,6 +414,23 @@ test.each([...STORED, AGENT])('is cancelled by another process without being con
   expect(await recordsIn(store)).toHaveLength(1);
   expect(await store.requests.unfinished()).toEqual([]);
   expect(uses()).toBe(0);
+});
+
+test('a message without a key is cancelled after a restart: nobody can get it', async () => {
+  await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
+  const { options, begun } = hanging();
+  const crashed = await setting({ store, ...options });
+  const sent = message({})(crashed.services, new AbortController().signal).catch(() => {});
+  await begun;
+  // As if the process had died: the run is detached, and its record stays in progress.
+  for (const run of crashed.engine.driven.values()) await run.detach();
+  await sent;
+  const { uses, ...nothing } = unused();
+  await using at = await setting({ store, ...nothing });
+  expect(await at.services.stored.recover()).toBe(1);
+  await idle(at.engine);
+  expect([(await recordsIn(store)).map(([status]) => status), uses()]).toEqual([['failed'], 0]);
+  expect(await store.list({ limit: 9 })).toMatchObject([{ status: 'cancelled' }]);
 });
 
 test('only a response is found by its id, whatever the id of another request looks like', async () => {
@@ -403,7 +452,7 @@ describe('the key of a request', () => {
   const key = (name: string): ApiKey => ({ name, hash: hashKey(name), tenant: 't', scopes: SCOPES });
   const REMOVED = 'The run may not continue. The key that started it was removed.';
 
-  test.each([...STORED, AGENT])('was removed before it is resumed: %s fails', async (_, send) => {
+  test.each([...STORED, ...AGENTS])('was removed before it is resumed: %s fails', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     await leaveInterrupted(store, send);
     const { uses, ...nothing } = unused();
@@ -423,7 +472,7 @@ describe('the key of a request', () => {
     expect(await recordsIn(store)).toEqual([['completed', expect.not.stringContaining(REMOVED)]]);
   });
 
-  test.each([...ALL, AGENT])('was removed before its run starts: %s does nothing', async (_, send) => {
+  test.each([...ALL, ...AGENTS])('was removed before its run starts: %s does nothing', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     const { uses, ...nothing } = unused();
     await using at = await setting({ store, ...nothing, keys: serverKeys([key('bob')]) });
@@ -432,7 +481,7 @@ describe('the key of a request', () => {
     expect(uses()).toBe(0);
   });
 
-  test.each([...ALL, AGENT])('is removed while it runs: %s is stopped', async (_, send) => {
+  test.each([...ALL, ...AGENTS])('is removed while it runs: %s is stopped', async (_, send) => {
     await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
     const keys = serverKeys([key('ann'), key('bob')]);
     const { options, begun } = hanging();

@@ -1,4 +1,6 @@
 import { createSecretKey } from 'node:crypto';
+import { BetaMessageStream } from '@anthropic-ai/sdk/lib/BetaMessageStream';
+import type { AnthropicEvent, AnthropicMessage } from '@treadle/models/anthropic-wire';
 import fc from 'fast-check';
 import { ResponseStream } from 'openai/lib/responses/ResponseStream';
 import { describe, expect, test } from 'vitest';
@@ -21,6 +23,12 @@ import { chatProjection } from '../apis/chat/projection.ts';
 import type { AnswerPart, ChatEvent } from '../apis/chat/wire.ts';
 import { completionProjection } from '../apis/completions/projection.ts';
 import { callProjection } from '../apis/mcp/projection.ts';
+import {
+  messageProjection,
+  replayedEvents,
+  type MessageProjectionOptions,
+  type MessageResult,
+} from '../apis/messages/projection.ts';
 import { responseProjection } from '../apis/responses/projection.ts';
 import { reasoningSeal } from '../apis/responses/reasoning-seal.ts';
 import { presentedResponse, type ResponseResource } from '../apis/responses/wire.ts';
@@ -235,6 +243,19 @@ const HEAD = {
   system_fingerprint: null,
 };
 
+function messageOptions(sample: World): MessageProjectionOptions {
+  return {
+    runId: RESPONSE_ID,
+    model: 'm',
+    calls: kindsOf(sample),
+    names: new Map(),
+    thinking: sample.encrypted ? { display: sample.requiresAction ? 'omitted' : 'summarized', seal: SEAL } : undefined,
+    edited: null,
+    stops: [],
+    answerOnly: !sample.encrypted && sample.requiresAction,
+  };
+}
+
 const PROJECTIONS: Readonly<Record<string, (sample: World) => AnyProjection>> = {
   responses: (sample) =>
     responseProjection({
@@ -251,6 +272,7 @@ const PROJECTIONS: Readonly<Record<string, (sample: World) => AnyProjection>> = 
       includeUsage: sample.encrypted,
       lastTextOnly: sample.requiresAction,
     }) as AnyProjection,
+  messages: (sample) => messageProjection(messageOptions(sample)) as AnyProjection,
   chat: () => chatProjection(RESPONSE_ID) as AnyProjection,
   mcp: () => callProjection as AnyProjection,
 };
@@ -355,6 +377,70 @@ test('the stream of an answer that is cut anywhere continues without loss or rep
     }),
     { numRuns: 100 * CASES },
   );
+});
+
+/** The message that the official client adds up from a stream. Rejects where its user would see an error. */
+async function addedMessage(events: readonly object[]): Promise<unknown> {
+  const lines = events.map((event) => `${JSON.stringify(event)}\n`);
+  const stream = ReadableStream.from(lines.map((line) => new TextEncoder().encode(line))) as ReadableStream;
+  const { parsed_output: _, ...message } = await BetaMessageStream.fromReadableStream(stream).finalMessage();
+  return JSON.parse(JSON.stringify(message));
+}
+
+describe('messages over random runs', () => {
+  /** The blocks of a stream, each with its deltas. Fails unless one is open at a time, with an index of its own. */
+  function checkBlocks(events: readonly AnthropicEvent[], isFailed = false): void {
+    const blocks = events.filter(({ type }) => type.startsWith('content_block_'));
+    let open: number | undefined;
+    let next = 0;
+    for (const event of blocks) {
+      if (event.type === 'content_block_start') {
+        expect([open, event.index]).toEqual([undefined, next++]);
+        open = event.index;
+      } else {
+        expect((event as { index: number }).index).toBe(open);
+        if (event.type === 'content_block_stop') open = undefined;
+      }
+    }
+    if (!isFailed) expect(open).toBe(undefined);
+  }
+
+  test('the official client adds up the same message, for any deltas', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, fc.nat(1000), async (sample, seed) => {
+        const { items, ending } = await randomRun(sample);
+        const projection = PROJECTIONS['messages']!(sample);
+        for (const streamed of [items, recut(items, picking(seed))]) {
+          const { events, result } = project(projection, streamed, { ending });
+          const { message } = result as MessageResult;
+          const wasFailed = message instanceof Error;
+          checkBlocks(events as readonly AnthropicEvent[], wasFailed);
+          // What was sent of a reply that is not part of the message cannot be taken back.
+          if (wasFailed || wasBrokenOff(sample) || sample.steps.some(({ finish }) => finish !== 'stop')) continue;
+          const whole = JSON.parse(JSON.stringify(message)) as AnthropicMessage;
+          const added = (await addedMessage(events)) as AnthropicMessage;
+          const isAnswered = (block: { type: string; id?: string }): boolean =>
+            block.type !== 'tool_use' || whole.content.some((one) => 'id' in one && one.id === block.id);
+          expect({ ...added, content: added.content.filter(isAnswered) }).toEqual(whole);
+        }
+      }),
+      { numRuns: 100 * CASES },
+    );
+  });
+
+  test('a message makes the same events again', async () => {
+    await fc.assert(
+      fc.asyncProperty(world, async (sample) => {
+        const { items, ending } = await randomRun(sample);
+        const { message } = project(PROJECTIONS['messages']!(sample), items, { ending }).result as MessageResult;
+        if (message instanceof Error) return;
+        const events = replayedEvents(message);
+        checkBlocks(events);
+        expect(await addedMessage(events)).toEqual(JSON.parse(JSON.stringify(message)));
+      }),
+      { numRuns: 50 * CASES },
+    );
+  });
 });
 
 describe('a run that is resumed', () => {

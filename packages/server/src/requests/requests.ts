@@ -122,6 +122,7 @@ export type RequestKind =
   | 'keyed-response'
   | 'completion'
   | 'message'
+  | 'anthropic-message'
   | 'mcp-call'
   | 'invocation'
   | 'items'

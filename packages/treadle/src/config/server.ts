@@ -22,6 +22,8 @@ export interface ServerConfig {
   readonly default_tools?: readonly string[];
   /** What the model is told in every request: one text, or one for each model by name, with `*` for the others. */
   readonly instructions?: string | Readonly<Record<string, string>>;
+  /** Further names of models, such as those of Claude Code. One may end with `*`. The model `default` is the default one. */
+  readonly model_aliases?: Readonly<Record<string, string>>;
   /** Sends the status `requires_action` to every client. Official clients do not support it. */
   readonly requires_action_status?: boolean;
   /** Stored responses wait for approvals and answers, which the runs API takes. */
@@ -186,6 +188,7 @@ export const SERVER_SHAPE: Shape = {
       text: { type: 'text' },
       table: { type: 'table', fields: {}, others: { type: 'text' } },
     },
+    model_aliases: { type: 'table', fields: {}, others: { type: 'text' } },
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
     chat_titles: { type: 'switch' },

@@ -14,6 +14,7 @@ const SERVER: { readonly [Name in keyof Required<ServerConfig>]: When } = {
   tools: 'reload',
   default_tools: 'reload',
   instructions: 'reload',
+  model_aliases: 'reload',
   wait_for_answers: 'reload',
   max_duration_ms: 'reload',
   budgets: 'reload',

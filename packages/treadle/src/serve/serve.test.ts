@@ -104,6 +104,14 @@ describe('with a configuration', () => {
     });
   });
 
+  test('maps further names to models, and leaves out those of a model without a key', () => {
+    const toml = `${TWO}[server.model_aliases]\n"claude-opus-4-8" = "a"\nsmall = "c"\n"*" = "default"\n`;
+    expect(served(toml, { OPENAI_API_KEY: 'o' }).aliases).toEqual({ 'claude-opus-4-8': 'a', '*': 'b' });
+    expect(() => served(`${TWO}[server.model_aliases]\nx = "bb"\n`, env)).toThrow(
+      'treadle.toml: server.model_aliases maps "x" to "bb", which is not a model. Did you mean "b"? Models: default, b, a, c.',
+    );
+  });
+
   test('leaves out a model without a key, with a notice', () => {
     const { choices, notices } = served(TWO, { OPENAI_API_KEY: 'o' });
     expect([...choices.keys()]).toEqual(['b', 'a']);

@@ -1,7 +1,8 @@
 import { messageOf, TreadleError, type Model } from '@treadle/core';
+import { didYouMean } from '@treadle/core/nearest';
 import type { FolderAgents } from '@treadle/tools/agents';
 import type { ReplaceableOptions, TreadleServer } from '@treadle/server';
-import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
 import { modelEntries } from '../config/config.ts';
@@ -100,7 +101,7 @@ export const serveCommand: Command = defineCommand({
         const ledgerOf = await openLedgers(config, store.budgets);
         return offer.use({
           ...offer.options,
-          models: { default: offer.models.default, models: offer.opened },
+          models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
           askingPolicy,
           ledger: (caller) => ledgerOf(serverBudgets(config, caller)),
@@ -275,6 +276,8 @@ type ServeValues = ModelValues & AddressFlags & { readonly 'trust-skills'?: bool
 export interface ServedModels {
   readonly default: string;
   readonly choices: ReadonlyMap<string, ModelChoice>;
+  /** Further names of the models. */
+  readonly aliases?: Readonly<Record<string, string>>;
   /** Messages for the user before anything is served. */
   readonly notices: readonly string[];
 }
@@ -298,7 +301,31 @@ export function servedModels(values: ModelValues, loaded: LoadedConfig, env: Io[
     choices.set(other, choice);
     if (choice.notice !== undefined) notices.push(choice.notice);
   }
-  return { default: name, choices, notices: [...new Set(notices)] };
+  const aliases = aliasesOf(loaded, name, choices);
+  return { default: name, choices, ...(aliases && { aliases }), notices: [...new Set(notices)] };
+}
+
+/** An alias of a model that is left out is left out too. */
+function aliasesOf(
+  { config, file }: LoadedConfig,
+  standard: string,
+  choices: ReadonlyMap<string, unknown>,
+): ServedModels['aliases'] {
+  const given = config.server?.model_aliases;
+  if (!given) return undefined;
+  const entries = new Set([...choices.keys(), ...modelEntries(config).keys()]);
+  const aliases: Record<string, string> = {};
+  for (const [alias, target] of Object.entries(given)) {
+    const name = target === 'default' ? standard : target;
+    if (choices.has(name)) aliases[alias] = name;
+    else if (!entries.has(name)) {
+      throw new CommandError(
+        `${file}: server.model_aliases maps ${JSON.stringify(alias)} to ${JSON.stringify(target)}, which is not a model.` +
+          `${didYouMean(target, [...entries])} Models: default, ${[...entries].join(', ')}.`,
+      );
+    }
+  }
+  return aliases;
 }
 
 /** What a person sees who starts the server on a terminal. */

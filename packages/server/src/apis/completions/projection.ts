@@ -1,8 +1,7 @@
 import { customInput, type AssistantPart, type TokenLogprob, type Usage, type Waiting } from '@treadle/core';
-import { ApiError, errorBody } from '../../api-error.ts';
-import { modelApiError, type RunFailure } from '../../engine/model-failure.ts';
+import { errorBody, type ApiError } from '../../api-error.ts';
 import { addEvent, takeEvents, type Outbox, type Projection } from '../../requests/projection.ts';
-import type { Ending } from '../../requests/ending.ts';
+import { endingError, type Ending } from '../../requests/ending.ts';
 import { parsableArguments, type CallKinds } from '../../engine/tools.ts';
 import { wireLogprobs, type WireLogprob } from '../responses/wire.ts';
 import { completionCallId } from '../../history/restore-turns.ts';
@@ -340,15 +339,4 @@ function chatUsage({ inputTokens, outputTokens, cachedTokens = 0, reasoningToken
       rejected_prediction_tokens: 0,
     },
   };
-}
-
-/** The error that replaces a completion: this API has no completion that failed. */
-function endingError(ending: Extract<Ending, { type: 'failed' | 'cancelled' }>, failure?: RunFailure): ApiError {
-  if (ending.type === 'cancelled') {
-    const message = 'The run was stopped before it had ended. Send the request again.';
-    return new ApiError(503, 'server_error', message, { code: 'cancelled' });
-  }
-  if (failure) return modelApiError(failure);
-  const { code, message } = ending.error;
-  return new ApiError(502, 'server_error', message, { code });
 }
