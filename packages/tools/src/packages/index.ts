@@ -11,3 +11,4 @@ export {
   type ToolSchema,
   type TouchTemplate,
 } from './packaged-tool.ts';
+export { touchesFrom } from './touches.ts';

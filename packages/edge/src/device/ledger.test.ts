@@ -1,0 +1,178 @@
+import { spawnSync } from 'node:child_process';
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import type { ResultReport } from '../protocol/report.ts';
+import { openLedger, type Ledger, type LedgerOptions } from './ledger.ts';
+
+let folder: string;
+let now = 1_000_000;
+const open: Ledger[] = [];
+
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'treadle-ledger-'));
+  now = 1_000_000;
+});
+afterEach(async () => {
+  for (const one of open.splice(0)) await one.close();
+  rmSync(folder, { recursive: true });
+});
+
+async function opened(options: Partial<LedgerOptions> = {}): Promise<Ledger> {
+  const ledger = await openLedger({ folder, now: () => now, ...options });
+  open.push(ledger);
+  return ledger;
+}
+
+const file = (): string => join(folder, 'ledger.jsonl');
+const blobs = (): readonly string[] => readdirSync(join(folder, 'blobs'));
+const done = (id: string, result = 'ok'): ResultReport => ({
+  request_id: id,
+  status: 'success',
+  tool: 'x',
+  result,
+  elapsed_ms: 1,
+});
+
+test('remembers over a restart what has ended, what was interrupted, and what never began', async () => {
+  const ledger = await opened();
+  await ledger.begin('a', 'x');
+  expect(ledger.stateOf('a')).toBe('running');
+  await ledger.end(done('a'));
+  await ledger.begin('b', 'x');
+  // The process is killed here: nothing is closed.
+  const next = await opened();
+  expect([next.stateOf('a'), next.stateOf('b'), next.stateOf('c')]).toEqual(['done', 'interrupted', undefined]);
+  expect(await next.reportOf('a')).toEqual(done('a'));
+  expect(await next.reportOf('b')).toMatchObject({ status: 'error', error_type: 'interrupted', request_id: 'b' });
+  expect(next.unacknowledged()).toEqual(['a', 'b']);
+  expect((await opened()).stateOf('b')).toBe('interrupted');
+});
+
+test('a record is in the file before the promise resolves', async () => {
+  const ledger = await opened();
+  await Promise.all(['a', 'b', 'c'].map((id) => ledger.begin(id, 'x')));
+  expect(readFileSync(file(), 'utf8').trim().split('\n')).toHaveLength(3);
+  await ledger.end(done('b'));
+  expect(readFileSync(file(), 'utf8')).toContain('"report"');
+});
+
+test('keeps an acknowledged result for an hour, and its id for a week', async () => {
+  const ledger = await opened();
+  await ledger.begin('a', 'x');
+  await ledger.end(done('a'));
+  await ledger.acknowledge(['a', 'unknown']);
+  expect(ledger.unacknowledged()).toEqual([]);
+  now += 3_500_000;
+  expect(await (await opened()).reportOf('a')).toEqual(done('a'));
+  now += 200_000;
+  const later = await opened();
+  expect([later.stateOf('a'), await later.reportOf('a')]).toEqual(['forgotten', undefined]);
+  now += 7 * 86_400_000;
+  expect((await opened()).stateOf('a')).toBeUndefined();
+});
+
+test('a call that is cancelled before it began never begins, also after a restart', async () => {
+  const ledger = await opened();
+  await ledger.end({ request_id: 'a', status: 'error', tool: 'x', error: 'cancelled', error_type: 'cancelled' });
+  expect(ledger.stateOf('a')).toBe('cancelled');
+  expect((await opened()).stateOf('a')).toBe('cancelled');
+});
+
+test('large results are files, served in parts, and removed when they are forgotten', async () => {
+  const ledger = await opened();
+  const [middle, large] = ['m'.repeat(20_000), 'l'.repeat(2_000_000)];
+  for (const id of ['a', 'b']) await ledger.begin(id, 'x');
+  await ledger.end(done('a', middle));
+  await ledger.end(done('b', large));
+  expect(blobs()).toHaveLength(2);
+  // One that fits into a message is not served in parts.
+  expect(ledger.blobOf('a')).toBeUndefined();
+  const again = await opened();
+  expect(await again.reportOf('a')).toEqual(done('a', middle));
+  const { id, bytes } = again.blobOf('b')!;
+  const parts: Uint8Array[] = [];
+  for (let offset = 0; offset < bytes; offset += 500_000) parts.push((await again.readBlob(id, offset, 500_000))!);
+  expect(JSON.parse(Buffer.concat(parts).toString())).toEqual(done('b', large));
+  expect(await again.readBlob('0'.repeat(64), 0, 10)).toBeUndefined();
+  await again.acknowledge(['a', 'b']);
+  now += 4_000_000;
+  await opened();
+  expect(blobs()).toEqual([]);
+});
+
+test('drops a last line that was not written to its end, and refuses any other damage', async () => {
+  const ledger = await opened();
+  await ledger.begin('a', 'x');
+  await ledger.end(done('a'));
+  appendFileSync(file(), '{"type":"begin","id":"b","at"');
+  const next = await opened();
+  expect([next.stateOf('a'), next.stateOf('b')]).toEqual(['done', undefined]);
+  writeFileSync(file(), `{"type":"begi\n${readFileSync(file(), 'utf8')}`);
+  await expect(openLedger({ folder })).rejects.toThrow('ledger.jsonl:1 is damaged');
+});
+
+test('says when it is full', async () => {
+  const ledger = await opened({ maxResults: 2, maxBlobBytes: 100_000 });
+  for (const id of ['a', 'b']) {
+    expect(ledger.whyFull()).toBeUndefined();
+    await ledger.begin(id, 'x');
+    await ledger.end(done(id, id === 'a' ? 'l'.repeat(90_000) : 'ok'));
+  }
+  expect(ledger.whyFull()).toContain('2 results wait');
+  await ledger.acknowledge(['b']);
+  expect(ledger.whyFull()).toBeUndefined();
+  await ledger.begin('c', 'x');
+  await ledger.end(done('c', 'l'.repeat(90_001)));
+  await ledger.acknowledge(['c']);
+  expect(ledger.whyFull()).toContain('large results');
+});
+
+test('the file does not grow with calls that are over, and nothing is lost while it is written anew', async () => {
+  const ledger = await opened();
+  for (let round = 0; round < 30; round++) {
+    const ids = Array.from({ length: 200 }, (_, index) => `${round}-${index}`);
+    await Promise.all(ids.map((id) => ledger.begin(id, 'x')));
+    await Promise.all(ids.map((id) => ledger.end(done(id))));
+    const [begun] = await Promise.all([ledger.begin(`open-${round}`, 'x'), ledger.acknowledge(ids)]);
+    expect(begun).toBeUndefined();
+    now += 600_000;
+  }
+  const lines = readFileSync(file(), 'utf8').trim().split('\n').length;
+  expect(lines).toBeLessThan(18_000);
+  const next = await opened();
+  expect(next.unacknowledged()).toHaveLength(30);
+  expect(next.stateOf('29-199')).toBe('done');
+  expect(next.stateOf('0-0')).toBe('forgotten');
+});
+
+test('a record that cannot be written rejects, and the call counts as not begun', async () => {
+  const ledger = await opened();
+  await ledger.close();
+  await expect(ledger.begin('a', 'x')).rejects.toThrow('closed');
+  expect(ledger.stateOf('a')).toBeUndefined();
+});
+
+/** Fills the file up to its limit in the middle of a line, and goes on when there is room again. */
+const FILLED = `
+  import { execFileSync } from 'node:child_process';
+  import { openLedger } from ${JSON.stringify(new URL('ledger.ts', import.meta.url).href)};
+  process.on('SIGXFSZ', () => {});
+  const limit = (bytes) => execFileSync('prlimit', ['--pid', String(process.pid), '--fsize=' + bytes + ':unlimited']);
+  const ledger = await openLedger({ folder: process.argv[1] });
+  await ledger.begin('a', 'x');
+  limit(100);
+  console.log(await ledger.begin('b', 'x'.repeat(200)).catch(({ code }) => code));
+  limit('unlimited');
+  await ledger.begin('c', 'x');
+`;
+
+test.runIf(process.platform === 'linux')('a write that fails in the middle of a line damages nothing', async () => {
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '--eval', FILLED, folder], {
+    encoding: 'utf8',
+  });
+  expect({ stdout, stderr }).toEqual({ stdout: 'EFBIG\n', stderr: '' });
+  const ledger = await opened();
+  expect(['a', 'b', 'c'].map((id) => ledger.stateOf(id))).toEqual(['interrupted', undefined, 'interrupted']);
+});

@@ -1,0 +1,417 @@
+import { createHash } from 'node:crypto';
+import { mkdir, open, readdir, readFile, rename, rm, type FileHandle } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import type { BlobReference, ResultReport } from '../protocol/report.ts';
+
+/*
+ * What a device remembers about calls, on its disk.
+ *
+ * 1. `begin` resolves when the record is synced. A call executes only after that.
+ * 2. `end` resolves when the result is synced. It is reported only after that.
+ * 3. A call that began and has not ended when the ledger is opened was interrupted: nobody knows whether it took effect.
+ * 4. A result is kept until it is acknowledged, and for KEEP_MS more: who acknowledges it may crash before it is recorded there.
+ * 5. An id is kept for a week. A command that is delivered after that has expired.
+ * 6. Only the last line of the file can be incomplete: it was never synced, and is dropped. Any other damage is an error. What a
+ *    failed write left is cut off before the next one.
+ */
+
+export type CallState = 'running' | 'done' | 'interrupted' | 'cancelled' | 'forgotten';
+
+export interface Ledger {
+  /** Undefined: the call never began here. */
+  stateOf(id: string): CallState | undefined;
+  begin(id: string, tool: string): Promise<void>;
+  /** Records the result of a call that began, or why one will never begin. */
+  end(report: ResultReport): Promise<void>;
+  /** The recorded report. Undefined: there is none, or it is forgotten. */
+  reportOf(id: string): Promise<ResultReport | undefined>;
+  /** Where the report is, if it is too large for a message. */
+  blobOf(id: string): BlobReference | undefined;
+  readBlob(blob: string, offset: number, length: number): Promise<Uint8Array | undefined>;
+  acknowledge(ids: readonly string[]): Promise<void>;
+  /** Calls whose results nobody has acknowledged, oldest first. */
+  unacknowledged(): readonly string[];
+  /** Why no further call may begin, or undefined. */
+  whyFull(): string | undefined;
+  close(): Promise<void>;
+}
+
+export interface LedgerOptions {
+  /** Created if it does not exist. */
+  readonly folder: string;
+  readonly now?: () => number;
+  /** Results that nobody has acknowledged; default 1000. */
+  readonly maxResults?: number;
+  /** Bytes of large results; default 256 MB. */
+  readonly maxBlobBytes?: number;
+}
+
+interface Entry {
+  readonly tool: string;
+  /** When it began or ended. */
+  at: number;
+  state: CallState;
+  report?: ResultReport;
+  blob?: BlobReference;
+  acknowledgedAt?: number;
+}
+
+/** A line of the file. */
+type LedgerRecord =
+  | { readonly type: 'begin'; readonly id: string; readonly at: number; readonly tool: string }
+  | ({ readonly type: 'end'; readonly id: string; readonly at: number; readonly tool: string } & (
+      | { readonly report: ResultReport }
+      | { readonly blob: BlobReference; readonly state: CallState }
+      | { readonly state: 'forgotten' }
+    ))
+  | { readonly type: 'ack'; readonly ids: readonly string[]; readonly at: number };
+
+const FILE = 'ledger.jsonl';
+const KEEP_MS = 3_600_000;
+const KEEP_IDS_MS = 7 * 86_400_000;
+/** Larger reports are files of their own. */
+const MAX_LINE_BYTES = 16 * 1024;
+/** Reports larger than this are served in parts. It leaves room for the other fields of a message. */
+const MAX_INLINE_BYTES = 768 * 1024;
+/** The file is written anew when it has as many lines that mean nothing any more. */
+const MAX_DEAD_LINES = 5_000;
+const MAX_RESULTS = 1_000;
+const MAX_BLOB_BYTES = 256 * 1024 * 1024;
+
+/** Opens the ledger of a folder. Rejects if it is damaged: what ran before would be unknown. */
+export async function openLedger(options: LedgerOptions): Promise<Ledger> {
+  const ledger = new FileLedger(options);
+  await ledger.open();
+  return ledger;
+}
+
+class FileLedger implements Ledger {
+  readonly #folder: string;
+  readonly #now: () => number;
+  readonly #maxResults: number;
+  readonly #maxBlobBytes: number;
+  readonly #entries = new Map<string, Entry>();
+  #file: FileHandle | undefined;
+  #lines = 0;
+  /** Of the lines that are synced. */
+  #bytes = 0;
+  #hasFailed = false;
+  /** Lines that are not written yet, with those who wait for them. */
+  #waiting: { readonly line: string; readonly done: () => void; readonly fail: (error: unknown) => void }[] = [];
+  #writing: Promise<void> | undefined;
+
+  constructor({ folder, now = Date.now, maxResults = MAX_RESULTS, maxBlobBytes = MAX_BLOB_BYTES }: LedgerOptions) {
+    this.#folder = folder;
+    this.#now = now;
+    this.#maxResults = maxResults;
+    this.#maxBlobBytes = maxBlobBytes;
+  }
+
+  async open(): Promise<void> {
+    await mkdir(this.#blobFolder(), { recursive: true, mode: 0o700 });
+    const records = await readRecords(this.#path());
+    for (const record of records) this.#apply(record);
+    for (const [id, entry] of this.#entries) {
+      if (entry.state !== 'running') continue;
+      entry.state = 'interrupted';
+      entry.report = interruptedReport(id, entry.tool);
+    }
+    await this.#compact();
+  }
+
+  stateOf(id: string): CallState | undefined {
+    return this.#entries.get(id)?.state;
+  }
+
+  async begin(id: string, tool: string): Promise<void> {
+    const record = { type: 'begin', id, at: this.#now(), tool } as const;
+    this.#apply(record);
+    try {
+      await this.#write(record);
+    } catch (error) {
+      this.#entries.delete(id);
+      throw error;
+    }
+  }
+
+  async end(report: ResultReport): Promise<void> {
+    const { request_id: id, tool = '' } = report;
+    const at = this.#now();
+    const bytes = Buffer.from(JSON.stringify(report));
+    if (bytes.length <= MAX_LINE_BYTES) {
+      const record = { type: 'end', id, at, tool, report } as const;
+      this.#apply(record);
+      return this.#write(record);
+    }
+    const blob = { id: createHash('sha256').update(bytes).digest('hex'), bytes: bytes.length };
+    const entry = this.#entries.get(id);
+    // Until the file is there, the report is in memory.
+    if (entry) Object.assign(entry, { report, state: stateIn(report), at });
+    await this.#writeBlob(blob.id, bytes);
+    const record = { type: 'end', id, at, tool, blob, state: stateIn(report) } as const;
+    this.#apply(record);
+    return this.#write(record);
+  }
+
+  async reportOf(id: string): Promise<ResultReport | undefined> {
+    const { report, blob } = this.#entries.get(id) ?? {};
+    if (report || !blob) return report;
+    return JSON.parse(await readFile(this.#blobPath(blob.id), 'utf8')) as ResultReport;
+  }
+
+  blobOf(id: string): BlobReference | undefined {
+    const { blob } = this.#entries.get(id) ?? {};
+    return blob && blob.bytes > MAX_INLINE_BYTES ? blob : undefined;
+  }
+
+  async readBlob(blob: string, offset: number, length: number): Promise<Uint8Array | undefined> {
+    let file: FileHandle;
+    try {
+      file = await open(this.#blobPath(blob), 'r');
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+      throw error;
+    }
+    try {
+      const buffer = Buffer.alloc(length);
+      const { bytesRead } = await file.read(buffer, 0, length, offset);
+      return buffer.subarray(0, bytesRead);
+    } finally {
+      await file.close();
+    }
+  }
+
+  async acknowledge(ids: readonly string[]): Promise<void> {
+    const known = ids.filter((id) => {
+      const entry = this.#entries.get(id);
+      return entry && entry.state !== 'running' && entry.acknowledgedAt === undefined;
+    });
+    if (known.length === 0) return;
+    const record = { type: 'ack', ids: known, at: this.#now() } as const;
+    this.#apply(record);
+    await this.#write(record);
+    if (this.#lines > this.#entries.size * 2 + MAX_DEAD_LINES) await this.#compact();
+  }
+
+  unacknowledged(): readonly string[] {
+    return [...this.#entries].flatMap(([id, { state, acknowledgedAt }]) =>
+      state === 'running' || state === 'forgotten' || acknowledgedAt !== undefined ? [] : [id],
+    );
+  }
+
+  whyFull(): string | undefined {
+    const waiting = this.unacknowledged().length;
+    if (waiting >= this.#maxResults) return `${waiting} results wait for somebody to acknowledge them`;
+    const bytes = [...this.#entries.values()].reduce((sum, { blob }) => sum + (blob?.bytes ?? 0), 0);
+    return bytes >= this.#maxBlobBytes ? `large results take ${bytes} bytes` : undefined;
+  }
+
+  async close(): Promise<void> {
+    await this.#writing?.catch(() => {});
+    await this.#file?.close();
+    this.#file = undefined;
+  }
+
+  #apply(record: LedgerRecord): void {
+    switch (record.type) {
+      case 'begin':
+        this.#entries.set(record.id, { tool: record.tool, at: record.at, state: 'running' });
+        return;
+      case 'end': {
+        const { id, at, tool } = record;
+        const acknowledgedAt = this.#entries.get(id)?.acknowledgedAt;
+        const state = 'report' in record ? stateIn(record.report) : record.state;
+        this.#entries.set(id, {
+          tool,
+          at,
+          state,
+          ...('report' in record && { report: record.report }),
+          ...('blob' in record && { blob: record.blob }),
+          ...(acknowledgedAt !== undefined && { acknowledgedAt }),
+        });
+        return;
+      }
+      case 'ack':
+        for (const id of record.ids) {
+          const entry = this.#entries.get(id);
+          if (entry) entry.acknowledgedAt ??= record.at;
+        }
+        return;
+      default:
+        record satisfies never;
+    }
+  }
+
+  /** Resolves when the line is on the disk. Lines that wait at the same time are synced together. */
+  #write(record: LedgerRecord): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#waiting.push({ line: `${JSON.stringify(record)}\n`, done: resolve, fail: reject });
+    this.#writing ??= this.#writeAll();
+    return promise;
+  }
+
+  async #writeAll(): Promise<void> {
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting;
+      this.#waiting = [];
+      try {
+        if (!this.#file) throw new Error('The ledger is closed.');
+        if (this.#hasFailed) await this.#file.truncate(this.#bytes);
+        this.#hasFailed = true;
+        const bytes = Buffer.from(batch.map(({ line }) => line).join(''));
+        await this.#file.appendFile(bytes);
+        await this.#file.datasync();
+        this.#hasFailed = false;
+        this.#lines += batch.length;
+        this.#bytes += bytes.length;
+        for (const { done } of batch) done();
+      } catch (error) {
+        for (const { fail } of batch) fail(error);
+      }
+    }
+    this.#writing = undefined;
+  }
+
+  /** Forgets what is old, and writes the file anew. Lines that come meanwhile wait, and are written to the new file. */
+  async #compact(): Promise<void> {
+    while (this.#writing) await this.#writing;
+    const gate = Promise.withResolvers<void>();
+    this.#writing = gate.promise;
+    try {
+      this.#forgetOld();
+      const lines = [...this.#entries].flatMap(([id, entry]) => linesOf(id, entry));
+      const path = this.#path();
+      await rm(`${path}.new`, { force: true });
+      const next = await open(`${path}.new`, 'ax', 0o600);
+      try {
+        const bytes = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
+        await next.appendFile(bytes);
+        await next.datasync();
+        await rename(`${path}.new`, path);
+        await syncFolder(this.#folder);
+        this.#bytes = bytes.length;
+        this.#hasFailed = false;
+      } catch (error) {
+        await next.close();
+        throw error;
+      }
+      await this.#file?.close();
+      this.#file = next;
+      this.#lines = lines.length;
+      await this.#removeBlobs();
+    } finally {
+      this.#writing = undefined;
+      gate.resolve();
+      if (this.#waiting.length > 0) this.#writing = this.#writeAll();
+    }
+  }
+
+  #forgetOld(): void {
+    const now = this.#now();
+    for (const [id, entry] of this.#entries) {
+      if (entry.state === 'running') continue;
+      if (now - entry.at > KEEP_IDS_MS) this.#entries.delete(id);
+      else if (now - (entry.acknowledgedAt ?? now) > KEEP_MS) {
+        entry.state = 'forgotten';
+        delete entry.report;
+        delete entry.blob;
+      }
+    }
+  }
+
+  /** Removes those that no entry names. */
+  async #removeBlobs(): Promise<void> {
+    const named = new Set([...this.#entries.values()].flatMap(({ blob }) => blob?.id ?? []));
+    for (const name of await readdir(this.#blobFolder())) {
+      if (!named.has(name)) await rm(join(this.#blobFolder(), name), { force: true });
+    }
+  }
+
+  async #writeBlob(id: string, bytes: Uint8Array): Promise<void> {
+    const path = this.#blobPath(id);
+    const file = await open(path, 'w', 0o600);
+    try {
+      await file.writeFile(bytes);
+      await file.datasync();
+    } finally {
+      await file.close();
+    }
+    await syncFolder(dirname(path));
+  }
+
+  #path(): string {
+    return join(this.#folder, FILE);
+  }
+
+  #blobFolder(): string {
+    return join(this.#folder, 'blobs');
+  }
+
+  #blobPath(id: string): string {
+    return join(this.#blobFolder(), id);
+  }
+}
+
+async function readRecords(path: string): Promise<readonly LedgerRecord[]> {
+  let text: string;
+  try {
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    throw error;
+  }
+  const lines = text.split('\n');
+  // Empty, or a line that was not written to its end.
+  lines.pop();
+  return lines.map((line, index) => {
+    try {
+      return JSON.parse(line) as LedgerRecord;
+    } catch {
+      throw new Error(
+        `${path}:${index + 1} is damaged, so it is not known which calls ran before. Move the file away to start without ` +
+          `that knowledge.`,
+      );
+    }
+  });
+}
+
+function linesOf(id: string, { tool, at, state, report, blob, acknowledgedAt }: Entry): readonly LedgerRecord[] {
+  const head = { id, at, tool };
+  if (state === 'running') return [{ type: 'begin', ...head }];
+  const end: LedgerRecord = blob
+    ? { type: 'end', ...head, blob, state }
+    : report
+      ? { type: 'end', ...head, report }
+      : { type: 'end', ...head, state: 'forgotten' };
+  return acknowledgedAt === undefined ? [end] : [end, { type: 'ack', ids: [id], at: acknowledgedAt }];
+}
+
+function stateIn({ error_type: type, elapsed_ms: elapsed }: ResultReport): CallState {
+  if (type === 'interrupted') return 'interrupted';
+  // What was cancelled after it began is done.
+  return type === 'cancelled' && elapsed === undefined ? 'cancelled' : 'done';
+}
+
+function interruptedReport(id: string, tool: string): ResultReport {
+  return {
+    request_id: id,
+    status: 'error',
+    tool,
+    error: `The device ended while the tool '${tool}' ran. It is not known whether it took effect.`,
+    error_type: 'interrupted',
+  };
+}
+
+/** So that a new or renamed file is found after a power failure. Not every system can do that. */
+async function syncFolder(folder: string): Promise<void> {
+  try {
+    const handle = await open(folder, 'r');
+    try {
+      await handle.sync();
+    } finally {
+      await handle.close();
+    }
+  } catch (error) {
+    if (!['EISDIR', 'EPERM', 'EINVAL', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
+  }
+}

@@ -1,0 +1,323 @@
+import { createHash } from 'node:crypto';
+import {
+  Parked,
+  stableJson,
+  tool,
+  type Tool,
+  type ToolContext,
+  type ToolOutput,
+  type Touch,
+  type Verification,
+} from '@treadle/core';
+import type { Place } from '@treadle/core/policy';
+import { codingTools, local } from '@treadle/tools';
+import { cleanSchema, cleanText } from '@treadle/tools/described-tools';
+import { filterToolsByCapabilities, touchesFrom } from '@treadle/tools/packages';
+import { builtInTools } from '../device/tools.ts';
+import type { OfferedTool } from '../protocol/capabilities.ts';
+import type { Fields } from '../protocol/message.ts';
+import { reportFrom } from '../protocol/report.ts';
+import { deviceOps } from './device-ops.ts';
+import type { DeviceView, EdgeLink, ReceivedReport, Reported } from './link.ts';
+import { offlineOutput, outputOf, type ReportedCall } from './results.ts';
+
+/*
+ * The tools of a device as tools of the loop.
+ *
+ * 1. `execute` publishes a command under the key of the call, and waits for the report. The device's own time is shorter than
+ *    the one here, so that its answer wins.
+ * 2. `verify` asks the device what became of a call. A call that the device never began may run; one that it has ended has its
+ *    result; one that runs is waited for. Without an answer it is unknown.
+ * 3. While the device is away, a call fails at once, or is parked until the device is back. A parked call is sent again under
+ *    its key, which the device executes at most once.
+ * 4. What a call touches is on the device, whatever the device says. A call always touches the device.
+ */
+
+/** How much longer the call is waited for here than on the device. */
+const MARGIN_MS = 3_000;
+const TIMEOUT_MS = 30_000;
+const WAIT_MS = 3_600_000;
+/** A question about a call. */
+const QUERY_MS = 5_000;
+/** When a run is resumed to ask about a device that is away: soon at first, later less often. */
+const FIRST_WAKE_MS = 5_000;
+const MAX_WAKE_MS = 5 * 60_000;
+
+export interface DeviceToolsOptions {
+  /** Put in front of the names; default nothing. */
+  readonly prefix?: string;
+  readonly now?: () => number;
+}
+
+/** The tools that a device offers now. Those that cannot be used are left out. */
+export function deviceTools(
+  link: EdgeLink,
+  name: string,
+  { prefix = '', now = Date.now }: DeviceToolsOptions = {},
+): readonly Tool[] {
+  const { capabilities } = link.device(name) ?? {};
+  const { tools = [], builtIns } = link.optionsOf(name);
+  const isOps = builtIns === 'ops' && capabilities?.ops !== undefined;
+  const offered = (capabilities?.tools ?? tools).filter(({ builtin }) => !isOps || builtin !== true);
+  const own = offered.flatMap((one) => {
+    try {
+      return [deviceTool(link, name, one, { prefix, now })];
+    } catch {
+      // Its schema is too large, or has invisible characters.
+      return [];
+    }
+  });
+  return isOps ? [...operatingTools(link, name, prefix), ...own] : own;
+}
+
+/** The built-in tools of this side, with the files and programs of the device. */
+function operatingTools(link: EdgeLink, device: string, prefix: string): readonly Tool[] {
+  const { capabilities = [] } = link.device(device)?.capabilities ?? {};
+  const all = filterToolsByCapabilities(codingTools(deviceOps(link, device)), capabilities);
+  return all
+    .filter(({ name }) => !name.startsWith('todo'))
+    .map((one) => ({
+      ...one,
+      name: `${prefix}${one.name}`,
+      description: `${one.description}\n\n(On the device "${device}".)`,
+      ...(one.touches && { touches: (input) => placedOn(device, one.touches!(input)) }),
+    }));
+}
+
+function deviceTool(link: EdgeLink, device: string, offered: OfferedTool, options: Required<DeviceToolsOptions>): Tool {
+  const { description, effect = 'once', permissions = [], sandbox } = offered;
+  const parameters = cleanSchema(offered.parameters, 'input');
+  const builtIn = offered.builtin === true ? builtInOf(offered) : undefined;
+  const limit = limitOf(link, device, offered, builtIn);
+  const call = (input: unknown, context: ToolContext): Call => ({
+    link,
+    device,
+    offered,
+    input: input as Fields,
+    context,
+    timeoutMs: limit(input as Fields),
+    now: options.now,
+  });
+  return tool({
+    name: `${options.prefix}${offered.name}`.slice(0, 64),
+    description: `${cleanText(description)}\n\n(A tool of the device "${device}".)`,
+    input: parameters,
+    effect,
+    permissions,
+    fingerprint: fingerprintOf(device, offered),
+    timeoutMs: (input) => limit(input) + MARGIN_MS,
+    touches: (input) => touchesOf(device, offered, builtIn, input),
+    // What it touches says what it exposes. Otherwise anybody may have written what it returns.
+    ...(!builtIn && !offered.touches && { exposes: 'outside' as const }),
+    ...(sandbox && sandbox.length > 0 && { sandbox: () => (isHere(link.device(device)) ? sandbox : []) }),
+    verify: (input, context) => verifyCall(call(input, context)),
+    execute: (input, context) => executeCall(call(input, context)),
+  });
+}
+
+/** The definition of a built-in tool, if it is the same here. */
+function builtInOf({ name, parameters }: OfferedTool): Tool | undefined {
+  known ??= new Map(builtInTools(local('/')).map((one) => [one.name, one]));
+  const own = known.get(name);
+  return own && stableJson(own.parameters) === stableJson(parameters) ? own : undefined;
+}
+
+let known: ReadonlyMap<string, Tool> | undefined;
+
+/** The time that the device has for a call. */
+function limitOf(
+  link: EdgeLink,
+  device: string,
+  offered: OfferedTool,
+  builtIn: Tool | undefined,
+): (input: Fields) => number {
+  const { timeoutMs: usual = TIMEOUT_MS } = link.optionsOf(device);
+  const { timeout_ms: own = usual, parameters } = offered;
+  const asked = (
+    (parameters['properties'] ?? {}) as Readonly<Record<string, { readonly maximum?: number } | undefined>>
+  )['timeout_ms'];
+  return (input) => {
+    if (typeof builtIn?.timeoutMs === 'function') return Math.max(own, builtIn.timeoutMs(input));
+    const { timeout_ms: given } = input;
+    return asked && typeof given === 'number' && given > 0 ? Math.min(given, asked.maximum ?? 300_000) : own;
+  };
+}
+
+function fingerprintOf(device: string, { fingerprint, ...offered }: OfferedTool): string {
+  const { name, description, parameters, effect, touches, permissions } = offered;
+  const whole = { device, name, description, parameters, effect, touches, permissions, fingerprint };
+  return createHash('sha256').update(stableJson(whole)).digest('hex');
+}
+
+function touchesOf(
+  device: string,
+  { touches }: OfferedTool,
+  builtIn: Tool | undefined,
+  input: Fields,
+): readonly Touch[] {
+  const own = builtIn?.touches ? builtIn.touches(input) : touches && touchesFrom(touches, input);
+  return placedOn(device, own ?? [{ type: 'unknown' }]);
+}
+
+function placedOn(device: string, touches: readonly Touch[]): readonly Touch[] {
+  const on: Place = { type: 'device', name: device };
+  const placed = touches.map((touch): Touch =>
+    touch.type === 'unknown' || touch.type === 'device' ? touch : { ...touch, on },
+  );
+  return [{ type: 'device', device }, ...placed];
+}
+
+function isHere(view: DeviceView | undefined): boolean {
+  return view?.status === 'online' || (view?.isPlain === true && view.status === 'unknown');
+}
+
+interface Call {
+  readonly link: EdgeLink;
+  readonly device: string;
+  readonly offered: OfferedTool;
+  readonly input: Fields;
+  readonly context: ToolContext;
+  readonly timeoutMs: number;
+  readonly now: () => number;
+}
+
+async function executeCall(call: Call): Promise<ToolOutput | Parked> {
+  const { link, device, offered } = call;
+  // After a start nobody has been heard yet.
+  if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
+  const view = link.device(device);
+  if (!isHere(view)) return awayOutput(call, false, view?.reason);
+  const requestId = call.context.key;
+  const at = call.now();
+  link.noteCall(device, { requestId, tool: offered.name, at });
+  const reported = await sendCall(call);
+  const result = reported.type === 'report' ? (reported.report.error_type ?? 'success') : reported.type;
+  link.noteCall(device, { requestId, tool: offered.name, at, elapsedMs: call.now() - at, result });
+  return outputOfReported(call, reported);
+}
+
+async function sendCall(call: Call): Promise<Reported> {
+  const { link, device, offered, input, context, timeoutMs } = call;
+  const payload = { tool: offered.name, parameters: input, timeout_ms: timeoutMs, stream: true };
+  const reported = await link.send(
+    device,
+    { type: 'tool', payload, requestId: context.key },
+    {
+      // The loop ends the call. This only makes sure that nothing is left behind.
+      timeoutMs: timeoutMs + MARGIN_MS * 2,
+      expiresMs: timeoutMs,
+      signal: context.signal,
+      onProgress: context.report,
+    },
+  );
+  if (reported.type === 'aborted' || reported.type === 'timeout') cancelCall(call);
+  return reported.type === 'report' ? whole(call, reported.report) : reported;
+}
+
+/** The report itself, if the device has sent only where it is. */
+async function whole({ link, device, context }: Call, report: ReceivedReport): Promise<Reported> {
+  const { result_blob: blob } = report;
+  return { type: 'report', report: blob ? await link.fetchReport(device, blob, context.signal) : report };
+}
+
+/** Best effort: the device ends it, or never starts it. */
+function cancelCall({ link, device, context }: Call): void {
+  link.ask(device, { type: 'cancel', payload: { target: context.key } }).catch(() => {});
+}
+
+async function outputOfReported(call: Call, reported: Reported): Promise<ToolOutput | Parked> {
+  switch (reported.type) {
+    case 'report':
+      return outputOf(reported.report, reportedCall(call));
+    case 'offline':
+      return awayOutput(call, true, reported.reason);
+    case 'timeout':
+    case 'aborted':
+      return offlineOutput({ device: call.device, tool: call.offered.name }, true, 'it did not answer');
+    default:
+      return reported satisfies never;
+  }
+}
+
+function reportedCall({ link, device, offered, input, timeoutMs }: Call): ReportedCall {
+  const tools = link.device(device)?.capabilities?.tools ?? link.optionsOf(device).tools ?? [];
+  const { name: toolName, parameters, permissions = [], timeout_ms: usual = timeoutMs } = offered;
+  // The time that the tool itself has. The call has a little more.
+  const { timeout_ms: asked } = input;
+  const limitMs = Math.min(timeoutMs, typeof asked === 'number' ? asked : usual);
+  return {
+    device,
+    tool: toolName,
+    input,
+    parameters,
+    permissions,
+    timeoutMs: limitMs,
+    available: tools.map(({ name }) => name),
+  };
+}
+
+/** The device is away: the call fails, or waits until it is back. */
+function awayOutput(call: Call, wasSent: boolean, reason: string | undefined): ToolOutput | Parked {
+  const { link, device, offered } = call;
+  const { onOffline = 'error' } = link.optionsOf(device);
+  if (onOffline === 'error' && !call.context.parked)
+    return offlineOutput({ device, tool: offered.name }, wasSent, reason);
+  return parkedCall(call);
+}
+
+function parkedCall({ link, device, context, now }: Call): Parked {
+  const { waitMs = WAIT_MS } = link.optionsOf(device);
+  const expiresAt = context.parked?.expiresAt ?? now() + waitMs;
+  const waited = Math.max(0, now() - (expiresAt - waitMs));
+  const wakeAt = now() + Math.min(MAX_WAKE_MS, Math.max(FIRST_WAKE_MS, waited / 2));
+  return new Parked(`device:${device}`, [], { expiresAt, wakeAt: Math.min(wakeAt, expiresAt) });
+}
+
+/** What became of a call: after a crash, after a timeout, or because it is parked. */
+async function verifyCall(call: Call): Promise<Verification> {
+  const { link, device, context } = call;
+  const { onOffline = 'error' } = link.optionsOf(device);
+  const away = (): Verification => (context.parked || onOffline === 'wait' ? parkedCall(call) : { type: 'unknown' });
+  if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
+  if (!isHere(link.device(device))) return away();
+  if (link.device(device)?.capabilities?.ledger !== true) return { type: 'unknown' };
+  // The device executes it once: this is a question, and a command if the answer is that it never began.
+  if (context.parked) return settledBy(call, await sendCall(call), away);
+  let answer: Fields;
+  try {
+    answer = (await link.ask(
+      device,
+      { type: 'query', payload: { target: context.key } },
+      { timeoutMs: QUERY_MS },
+    )) as Fields;
+  } catch {
+    return away();
+  }
+  switch (answer['state']) {
+    case 'unknown':
+      return { type: 'not-done' };
+    case 'queued':
+    case 'running':
+      return settledBy(call, await sendCall(call), away);
+    case 'done':
+    case 'interrupted':
+    case 'cancelled': {
+      const decoded = reportFrom((answer['report'] ?? {}) as Fields);
+      if (decoded.type !== 'result') return { type: 'unknown' };
+      return settledBy(call, await whole(call, decoded.report), away);
+    }
+    // `forgotten`: it has ended, and nobody knows its result.
+    default:
+      return { type: 'unknown' };
+  }
+}
+
+async function settledBy(call: Call, reported: Reported, away: () => Verification): Promise<Verification> {
+  if (reported.type !== 'report') return away();
+  const { link, device, context } = call;
+  link.acknowledge(device, context.key);
+  const { error_type: type } = reported.report;
+  // It did not begin, and may be tried again while the call is parked.
+  if (context.parked && (type === 'busy' || type === 'expired')) return parkedCall(call);
+  return { type: 'done', result: outputOf(reported.report, reportedCall(call)) };
+}

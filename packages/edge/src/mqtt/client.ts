@@ -1,0 +1,348 @@
+import type { Clock } from '@treadle/core';
+import mqttPacket, { type IPublishPacket, type Packet } from 'mqtt-packet';
+import { openTransport, type Transport, type TransportOptions } from './transport.ts';
+
+/*
+ * A small MQTT client, for devices and orchestrators.
+ *
+ * 1. It connects again for ever, with back-off and jitter. Sessions are clean: after each connection it subscribes again, and
+ *    then `onConnect` is called.
+ * 2. A publication with QoS 1 resolves to true when the broker has it, and to false if the connection was lost before. It is
+ *    not repeated: those who depend on it send it again when they are connected again.
+ * 3. It speaks MQTT 5 if the broker does, and 3.1.1 otherwise.
+ * 4. A broker that is silent for longer than the keep-alive, or sends more than it may, is disconnected.
+ */
+
+export interface MqttOptions extends TransportOptions {
+  readonly clientId: string;
+  readonly username?: string | undefined;
+  readonly password?: string | undefined;
+  readonly subscriptions?: readonly Subscription[];
+  /** Published by the broker if the connection is lost without `close`. */
+  readonly will?: Publication;
+  /** Default 30 seconds. */
+  readonly keepAliveMs?: number;
+  /** For a connection until it can be used; default 10 seconds. */
+  readonly connectTimeoutMs?: number;
+  /** Default: 5, and 4 (which is MQTT 3.1.1) if the broker does not accept it. */
+  readonly protocol?: 4 | 5;
+  /** Bytes of one packet that the broker may send; default 8 MB. */
+  readonly maxPacketBytes?: number;
+  readonly clock?: Clock;
+  /** From 0 to 1, for the jitter. */
+  readonly random?: () => number;
+  readonly onMessage: (message: Message) => void;
+  /** All subscriptions are made. */
+  readonly onConnect?: (connection: { readonly protocol: 4 | 5 }) => void;
+  readonly onDisconnect?: (why: string) => void;
+  /** Why an attempt to connect failed, or why a connection was lost; for logs. */
+  readonly onProblem?: (problem: string) => void;
+}
+
+export interface Subscription {
+  readonly topic: string;
+  readonly qos: 0 | 1;
+}
+
+export interface Publication {
+  readonly topic: string;
+  readonly payload: string | Uint8Array;
+  readonly qos: 0 | 1;
+  readonly retain?: boolean;
+  /** With MQTT 5 the broker drops it after this time. */
+  readonly expiresMs?: number;
+  /** With MQTT 5 the receiver is told where the answer is expected. */
+  readonly responseTopic?: string;
+}
+
+export interface Message {
+  readonly topic: string;
+  readonly payload: Uint8Array;
+  /** The broker had it before the subscription. */
+  readonly retained: boolean;
+}
+
+export interface MqttClient {
+  readonly isConnected: boolean;
+  /** False: the broker may not have it. Never rejects. */
+  publish(publication: Publication): Promise<boolean>;
+  /** Ends the connection, or the attempts. The will is not published. */
+  close(): Promise<void>;
+}
+
+const KEEP_ALIVE_MS = 30_000;
+const CONNECT_MS = 10_000;
+const MAX_PACKET_BYTES = 8 * 1024 * 1024;
+const FIRST_BACKOFF_MS = 500;
+const MAX_BACKOFF_MS = 60_000;
+/** A connection that has lasted as long was no failure. */
+const STABLE_MS = 10_000;
+const MAX_PACKET_ID = 65_535;
+/** Unsupported protocol version: MQTT 3.1.1, and 5. */
+const OTHER_VERSION: readonly number[] = [1, 0x84];
+
+// The cache of numbers takes 5 MB.
+mqttPacket.writeToStream.cacheNumbers = false;
+
+const SYSTEM_CLOCK: Clock = {
+  now: () => Date.now(),
+  timer(ms, fire) {
+    const timer = setTimeout(fire, ms);
+    return () => clearTimeout(timer);
+  },
+};
+
+/** Throws for a URL that cannot be used. Everything else that goes wrong is tried again. */
+export function mqttClient(options: MqttOptions): MqttClient {
+  return new Connection(options);
+}
+
+class Connection implements MqttClient {
+  readonly #options: MqttOptions;
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #unacknowledged = new Map<number, (isSent: boolean) => void>();
+  #transport: Transport | undefined;
+  #protocol: 4 | 5;
+  /** The broker has accepted the connection, and all subscriptions are made. */
+  #isReady = false;
+  #isClosed = false;
+  #failures = 0;
+  #connectedAt = 0;
+  #lastId = 0;
+  #lastSent = 0;
+  #lastHeard = 0;
+  #cancelTimer: () => void = ignore;
+
+  constructor(options: MqttOptions) {
+    this.#options = options;
+    this.#clock = options.clock ?? SYSTEM_CLOCK;
+    this.#random = options.random ?? Math.random;
+    this.#protocol = options.protocol ?? 5;
+    this.#connect();
+  }
+
+  get isConnected(): boolean {
+    return this.#isReady;
+  }
+
+  publish(publication: Publication): Promise<boolean> {
+    if (!this.#isReady) return Promise.resolve(false);
+    const packet = this.#publishPacket(publication);
+    if (publication.qos === 0) return Promise.resolve(this.#send(packet));
+    const messageId = this.#nextId();
+    if (messageId === undefined) return Promise.resolve(false);
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    this.#unacknowledged.set(messageId, resolve);
+    if (!this.#send({ ...packet, messageId })) this.#acknowledge(messageId, false);
+    return promise;
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#cancelTimer();
+    const transport = this.#transport;
+    if (transport && this.#isReady) this.#send({ cmd: 'disconnect' });
+    this.#lost('the client was closed');
+    await transport?.end();
+  }
+
+  #connect(): void {
+    const { connectTimeoutMs = CONNECT_MS, maxPacketBytes = MAX_PACKET_BYTES } = this.#options;
+    const parser = mqttPacket.parser({ protocolVersion: this.#protocol });
+    const isCurrent = (): boolean => this.#transport === transport;
+    const transport: Transport = openTransport(this.#options, {
+      onOpen: () => isCurrent() && this.#introduce(),
+      onData: (bytes) => {
+        if (!isCurrent()) return;
+        this.#lastHeard = this.#clock.now();
+        const unparsed = parser.parse(bytes as Buffer);
+        if (unparsed > maxPacketBytes) this.#fail(`the broker sent a packet of more than ${maxPacketBytes} bytes`);
+      },
+      onClose: (why) => isCurrent() && this.#fail(why ?? 'the broker closed the connection'),
+    });
+    this.#transport = transport;
+    parser.on('packet', (packet) => isCurrent() && this.#receive(packet));
+    parser.on('error', (error: Error) => isCurrent() && this.#fail(`the broker sent a wrong packet: ${error.message}`));
+    this.#setTimer(connectTimeoutMs, () => this.#fail(`no connection within ${connectTimeoutMs} ms`));
+  }
+
+  #introduce(): void {
+    const { clientId, username, password, will, keepAliveMs = KEEP_ALIVE_MS, maxPacketBytes } = this.#options;
+    this.#send({
+      cmd: 'connect',
+      protocolId: 'MQTT',
+      protocolVersion: this.#protocol,
+      clean: true,
+      clientId,
+      keepalive: Math.ceil(keepAliveMs / 1000),
+      ...(username !== undefined && { username }),
+      ...(password !== undefined && { password: Buffer.from(password) }),
+      ...(will && {
+        will: { topic: will.topic, payload: Buffer.from(will.payload), qos: will.qos, retain: will.retain ?? false },
+      }),
+      ...(this.#protocol === 5 && { properties: { maximumPacketSize: maxPacketBytes ?? MAX_PACKET_BYTES } }),
+    });
+  }
+
+  #receive(packet: Packet): void {
+    switch (packet.cmd) {
+      case 'connack': {
+        const code = packet.reasonCode ?? packet.returnCode ?? 0;
+        if (code !== 0)
+          return this.#fail(refusalText(code), OTHER_VERSION.includes(code) ? 'other-version' : 'refused');
+        return this.#subscribe();
+      }
+      case 'suback': {
+        const refused = (packet.granted as readonly number[]).findIndex((code) => Number(code) >= 0x80);
+        if (refused < 0) return this.#ready();
+        const { topic } = this.#options.subscriptions![refused]!;
+        return this.#fail(`the broker does not allow a subscription to ${topic}`, 'refused');
+      }
+      case 'publish':
+        return this.#deliver(packet);
+      case 'puback':
+        // With MQTT 5, a code from 0x80 on is a refusal.
+        return this.#acknowledge(packet.messageId!, (packet.reasonCode ?? 0) < 0x80);
+      case 'disconnect':
+        return this.#fail(`the broker ended the connection (${packet.reasonCode ?? 0})`);
+      case 'pingresp':
+        return undefined;
+      default:
+        return this.#fail(`the broker sent a packet that does not belong here: ${packet.cmd}`);
+    }
+  }
+
+  #subscribe(): void {
+    const { subscriptions = [] } = this.#options;
+    if (subscriptions.length === 0) return this.#ready();
+    this.#send({
+      cmd: 'subscribe',
+      messageId: this.#nextId()!,
+      subscriptions: subscriptions.map(({ topic, qos }) => ({ topic, qos })),
+    });
+    return undefined;
+  }
+
+  #ready(): void {
+    if (this.#isReady) return;
+    this.#isReady = true;
+    this.#connectedAt = this.#clock.now();
+    this.#keepAlive();
+    this.#options.onConnect?.({ protocol: this.#protocol });
+  }
+
+  #deliver({ topic, payload, retain, qos, messageId }: IPublishPacket): void {
+    this.#options.onMessage({ topic, payload: payload as Buffer, retained: retain });
+    if (qos === 1 && messageId !== undefined) this.#send({ cmd: 'puback', messageId, reasonCode: 0 });
+  }
+
+  #keepAlive(): void {
+    const { keepAliveMs = KEEP_ALIVE_MS } = this.#options;
+    const half = keepAliveMs / 2;
+    this.#setTimer(half, () => {
+      const now = this.#clock.now();
+      if (now - this.#lastHeard >= keepAliveMs * 1.5) return this.#fail('the broker does not answer');
+      // A broker says something only if it is asked.
+      if (now - this.#lastSent >= half || now - this.#lastHeard >= half) this.#send({ cmd: 'pingreq' });
+      return this.#keepAlive();
+    });
+  }
+
+  #publishPacket({ topic, payload, qos, retain = false, expiresMs, responseTopic }: Publication): IPublishPacket {
+    const packet: IPublishPacket = {
+      cmd: 'publish',
+      topic,
+      payload: typeof payload === 'string' ? payload : Buffer.from(payload),
+      qos,
+      retain,
+      dup: false,
+    };
+    if (this.#protocol === 4 || (expiresMs === undefined && responseTopic === undefined)) return packet;
+    const properties = {
+      ...(expiresMs !== undefined && { messageExpiryInterval: Math.max(1, Math.ceil(expiresMs / 1000)) }),
+      ...(responseTopic !== undefined && { responseTopic }),
+    };
+    return { ...packet, properties };
+  }
+
+  #send(packet: Packet): boolean {
+    this.#lastSent = this.#clock.now();
+    try {
+      this.#transport?.write(mqttPacket.generate(packet, { protocolVersion: this.#protocol }));
+      return this.#transport !== undefined;
+    } catch (error) {
+      this.#fail(`a packet could not be sent: ${(error as Error).message}`);
+      return false;
+    }
+  }
+
+  #nextId(): number | undefined {
+    for (let tries = 0; tries < MAX_PACKET_ID; tries++) {
+      this.#lastId = (this.#lastId % MAX_PACKET_ID) + 1;
+      if (!this.#unacknowledged.has(this.#lastId)) return this.#lastId;
+    }
+    return undefined;
+  }
+
+  #acknowledge(messageId: number, isSent: boolean): void {
+    this.#unacknowledged.get(messageId)?.(isSent);
+    this.#unacknowledged.delete(messageId);
+  }
+
+  /** Ends the connection, and tries again after a time. */
+  #fail(why: string, kind: 'lost' | 'refused' | 'other-version' = 'lost'): void {
+    const wasReady = this.#isReady;
+    const transport = this.#transport;
+    if (!transport || this.#isClosed) return;
+    const { hasOpened } = transport;
+    this.#lost(why);
+    transport.destroy();
+    if (wasReady && this.#clock.now() - this.#connectedAt >= STABLE_MS) this.#failures = 0;
+    // A broker that knows only 3.1.1 refuses the other version, or ends the connection without a word.
+    const isOtherVersion = kind === 'other-version' || (kind === 'lost' && !wasReady && hasOpened);
+    if (isOtherVersion && this.#options.protocol === undefined && !wasReady) {
+      this.#protocol = this.#protocol === 5 ? 4 : 5;
+      if (this.#protocol === 4) return this.#connect();
+    }
+    this.#options.onProblem?.(why);
+    const most = Math.min(MAX_BACKOFF_MS, FIRST_BACKOFF_MS * 2 ** this.#failures++);
+    this.#setTimer(most * (0.5 + this.#random() / 2), () => this.#connect());
+    return undefined;
+  }
+
+  #lost(why: string): void {
+    this.#cancelTimer();
+    this.#transport = undefined;
+    const wasReady = this.#isReady;
+    this.#isReady = false;
+    const open = [...this.#unacknowledged.values()];
+    this.#unacknowledged.clear();
+    for (const resolve of open) resolve(false);
+    if (wasReady) this.#options.onDisconnect?.(why);
+  }
+
+  #setTimer(ms: number, fire: () => void): void {
+    this.#cancelTimer();
+    this.#cancelTimer = this.#clock.timer(ms, fire);
+  }
+}
+
+const REFUSALS: Readonly<Record<number, string>> = {
+  1: 'it does not know this version of MQTT',
+  2: 'it does not accept the client id',
+  3: 'it is not available',
+  4: 'the user name or the password is wrong',
+  5: 'this client is not authorized',
+  0x84: 'it does not know this version of MQTT',
+  0x85: 'it does not accept the client id',
+  0x86: 'the user name or the password is wrong',
+  0x87: 'this client is not authorized',
+  0x88: 'it is not available',
+};
+
+function refusalText(code: number): string {
+  return `the broker refused the connection: ${REFUSALS[code] ?? `code ${code}`}`;
+}
+
+function ignore(): void {}
