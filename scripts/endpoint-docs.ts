@@ -34,6 +34,7 @@ const SECTIONS: readonly { readonly title: string; readonly prefix: string; read
   },
   { title: 'Chat', prefix: '/v1/chat', about: '[Conversations](chat.md) with live tool calls.' },
   { title: 'Runs', prefix: '/v1/runs', about: 'The [runs API](runs-api.md).' },
+  { title: 'Devices', prefix: '/v1/devices', about: '[Devices](edge.md) and their state.' },
   { title: 'MCP', prefix: '/mcp', about: 'Tools, agents and runs for [MCP clients](mcp-server.md).' },
   { title: 'The server', prefix: '/', about: 'Models, [the page](page.md), health and metrics.' },
 ];

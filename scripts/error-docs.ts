@@ -253,6 +253,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
     'The conversation already has an item with this id, or the request has it twice.',
     'Leave `id` out, or choose another.',
   ],
+  device_not_found: [404, 'There is no such device.', 'Get `/v1/devices`, and check `[edge.devices.NAME]`.'],
   test_unavailable: [404, 'This server cannot test models.', 'Pass `testModel` to the server, or use `treadle serve`.'],
   empty_items: [400, 'The request adds no items.', 'Send at least one item.'],
   invalid_json: [400, 'The body is not JSON.', 'Send valid JSON in UTF-8.'],
@@ -438,6 +439,8 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   ],
   response_waiting: [503, 'The response waits for a time, an approval or an answer.', 'Answer it, or get it later.'],
   run_driver_silent: [503, 'The process that drives the run did not reply.', 'Look at the run before you retry.'],
+  device_offline: [503, 'The device is not online, so its tools are not known.', 'Start it, or try again later.'],
+  device_silent: [504, 'The device does not answer.', 'Look at its log, and at the broker.'],
   model_timeout: [504, 'The model took too long.', 'Retry later.'],
 };
 

@@ -45,4 +45,5 @@ export const ROUTES: readonly Route[] = [
     badge: { scope: 'runs:read', load: () => import('./runs/waiting.ts') },
   },
   { name: 'agents', label: 'Agents', icon: 'agent', load: () => import('./agents/view.tsx') },
+  { name: 'devices', label: 'Devices', icon: 'device', load: () => import('./devices/view.tsx') },
 ];

@@ -19,6 +19,7 @@ import type { WebhookOptions } from './engine/webhooks.ts';
 import type { InjectionCheck } from './engine/engine.ts';
 import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
+import type { ServerDevices } from './apis/devices/routes.ts';
 import type { ApiKey } from './http/keys.ts';
 import type { Metrics } from './http/metrics.ts';
 import type { TestModel } from './server-routes.ts';
@@ -82,6 +83,8 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly waitForAnswers?: boolean;
   /** The model writes titles for conversations, after their first answer; default true. */
   readonly chatTitles?: boolean;
+  /** The devices of `/v1/devices`: a link of `@treadle/edge`. For their tools, `executors` needs its `deviceExecutor` too. */
+  readonly devices?: ServerDevices;
   /** Settings of `/mcp`, where MCP clients call the tools and agents of the server. */
   readonly mcp?: McpOptions;
   /** Requests that tell another program when runs wait or have ended. */
@@ -273,6 +276,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   testModel: 'function',
   waitForAnswers: 'boolean',
   chatTitles: 'boolean',
+  devices: '.device',
   mcp: 'object',
   webhooks: 'object',
   host: 'string',

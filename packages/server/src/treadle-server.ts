@@ -32,6 +32,8 @@ import { createServer, type Listening } from './http/server.ts';
 import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import type { McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
+import { deviceCalls } from './apis/devices/calls.ts';
+import { devicesRoutes } from './apis/devices/routes.ts';
 import { messages } from './apis/messages/messages.ts';
 import { messagesRoutes } from './apis/messages/routes.ts';
 import { responses } from './apis/responses/responses.ts';
@@ -242,6 +244,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     if (!agentSettings?.writable || !namedAgents?.write || !namedAgents.remove) return undefined;
     return { write: (agent) => namedAgents.write!(agent), remove: (name) => namedAgents.remove!(name) };
   };
+  const callingDevices = deviceCalls(engine, stored);
   const items = conversationItems({ store, stored, accept: service.acceptItems });
   // Loaded when it is used for the first time.
   let openedMcp: Promise<OpenedMcp> | undefined;
@@ -292,6 +295,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         reserve: engine.runs.reserve,
         maxBodyBytes,
       }),
+      ...devicesRoutes({ devices: options.devices, calls: callingDevices, maxBodyBytes }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
       metricsRoute(registry),
     ],

@@ -41,6 +41,14 @@ export type {
   WireRunDetails,
   WireWaiting,
 } from './apis/runs/wire.ts';
+export type {
+  WireDevice,
+  WireDeviceCall,
+  WireDeviceCallResult,
+  WireDeviceList,
+  WireDeviceLoad,
+  WireDeviceTool,
+} from './apis/devices/wire.ts';
 export type { ServedAgent, ServedModel, ServedSkill, ServedTool, ServerInfo, WireModelTest } from './server-wire.ts';
 
 /** A page of a list that is read with `limit` and `cursor`. */

@@ -23,6 +23,8 @@ export interface StoredMessage extends StoredCaller {
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
+  /** The device whose tools the model gets. */
+  readonly device?: string;
   /** The texts of the system and developer messages of the conversation so far. */
   readonly system?: readonly string[];
   /** The instructions of this message only. */

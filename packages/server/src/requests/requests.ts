@@ -125,6 +125,7 @@ export type RequestKind =
   | 'anthropic-message'
   | 'mcp-call'
   | 'invocation'
+  | 'device-call'
   | 'items'
   | 'turns'
   | 'probe';

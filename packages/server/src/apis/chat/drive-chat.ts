@@ -64,14 +64,24 @@ interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
 /** `input`: what the model gets instead of images and files that it does not take. Undefined if it takes everything. */
 export async function planMessage(
   current: Engine,
-  { model, tools, approvals, lift }: Pick<StoredMessage, 'model' | 'tools' | 'approvals' | 'lift'>,
+  {
+    model,
+    tools: given,
+    device,
+    approvals,
+    lift,
+  }: Pick<StoredMessage, 'model' | 'tools' | 'device' | 'approvals' | 'lift'>,
   { messages, system = [], carried, after, ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
   const engine = judgedFor(current, { approvals, key: run.caller.key });
+  const tools = given ?? (device === undefined ? undefined : []);
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
     functions: [],
-    otherTools: tools && tools.length > 0 ? [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools }] : [],
+    otherTools: [
+      ...(tools && tools.length > 0 ? [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools }] : []),
+      ...(device === undefined ? [] : [{ type: 'mcp', server_label: `device:${device}` }]),
+    ],
     toolChoice: 'auto',
     parallel: true,
     settings: {},
@@ -80,11 +90,11 @@ export async function planMessage(
   };
   const { skills = [] } = engine;
   const isOffered = (tools ?? engine.serverTools.defaultTools).includes('skill');
-  const given = withChatSkills({ messages, system, carried }, { skills, isOffered });
+  const said = withChatSkills({ messages, system, carried }, { skills, isOffered });
   const conversation = {
-    messages: given.messages.map(sentMessage),
-    instructions: given.system,
-    carried: given.carried,
+    messages: said.messages.map(sentMessage),
+    instructions: said.system,
+    carried: said.carried,
     after,
   };
   const plan = await planRun(named ?? engine, request, conversation, { ...run, closingTurn: true, keeps: true });

@@ -309,6 +309,7 @@ const chatBody: z.ZodType<ChatBody> = z.strictObject({
   model: name.nullish(),
   instructions: instructionsField,
   tools: list(name, { expected: 'a list of tool names', max: 128 }).nullish(),
+  device: name.nullish(),
   approvals: z.enum(['ask']).nullish(),
   lift_narrowing: list(name, { expected: 'a list of sources', max: 32 }).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
@@ -319,7 +320,7 @@ const FIELD_SCOPES = { lift_narrowing: 'runs:write' } as const;
 function parseChat(body: unknown): ChatRequest {
   const valid = validateBody(chatBody, body);
   const { conversation_id, message, attachments, model, instructions, tools, approvals, on_disconnect } = valid;
-  const { lift_narrowing } = valid;
+  const { lift_narrowing, device } = valid;
   if (conversation_id != null && instructions != null) {
     throw badRequest(
       "'instructions' is for a new conversation. Change those of an existing one with PATCH /v1/chat/{id}.",
@@ -335,6 +336,7 @@ function parseChat(body: unknown): ChatRequest {
     ...(model != null && { model }),
     ...(instructions != null && { told: instructions }),
     ...(tools != null && { tools }),
+    ...(device != null && { device }),
     ...(approvals != null && { approvals }),
     ...(lift_narrowing?.length && { lift: lift_narrowing }),
     onDisconnect: on_disconnect ?? 'cancel',

@@ -51,6 +51,8 @@ export interface ChatRequest {
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
   readonly tools?: readonly string[];
+  /** The device whose tools the model gets. */
+  readonly device?: string;
   /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
   readonly approvals?: 'ask';
   /** Sources of narrowings that do not apply any more. */
@@ -70,7 +72,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const { tenant } = caller;
   const { createAs, message, clientId, list, instructions = [] } = request;
-  const { attachments, model, tools, approvals, lift, onDisconnect } = request;
+  const { attachments, model, tools, device, approvals, lift, onDisconnect } = request;
   let counted = 0;
 
   async function planNew(hold: Capacity['hold']) {
@@ -128,6 +130,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           ...(attachments && attachments.length > 0 && { attachments }),
           ...named,
           ...(tools && { tools }),
+          ...(device !== undefined && { device }),
           ...(system.length > 0 && { system }),
           ...(instructions.length > 0 && { instructions }),
           ...(warnings.length > 0 && { warnings }),

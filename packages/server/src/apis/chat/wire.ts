@@ -184,6 +184,8 @@ export interface ChatBody {
   /** Of a new conversation: what the model is told in all of it. */
   readonly instructions?: string | null | undefined;
   readonly tools?: readonly string[] | null | undefined;
+  /** Gives the model the tools of this device, and of the server only those that `tools` names. */
+  readonly device?: string | null | undefined;
   readonly approvals?: 'ask' | null | undefined;
   /** Sources of narrowings of the conversation, such as `plan` or `skill:NAME`, that do not apply any more. */
   readonly lift_narrowing?: readonly string[] | null | undefined;
