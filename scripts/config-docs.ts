@@ -227,6 +227,40 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   ],
   'mcp.servers.NAME.trust_annotations': ['`false`', '`true`: believe what the server says about its tools'],
   'mcp.servers.NAME.sandbox': ['`false`', '`true`: its program runs in [the sandbox](sandboxes.md#mcp-servers)'],
+
+  'edge.broker': [
+    '`"embedded"`',
+    '`embedded`, or the address of a broker: `mqtts://`, `wss://`; on this machine also `mqtt://`, `ws://`',
+  ],
+  'edge.host': [
+    '`"127.0.0.1"`',
+    'where the embedded broker listens; others need [a certificate and passwords](edge.md#the-broker)',
+  ],
+  'edge.port': ['`1883`', 'its port; `0`: any free one'],
+  'edge.topic_prefix': ['`"treadle"`', 'the first levels of all [topics](edge-protocol.md#topics)'],
+  'edge.username': ['', 'the user of the orchestrator at the broker'],
+  'edge.password_env': ['', 'the environment variable with its password'],
+  'edge.ca': ['those of Node', 'a file with the certificates that the broker has to be signed by'],
+  'edge.cert': ['', 'a file with the certificate of the orchestrator, or of the embedded broker'],
+  'edge.key': ['', 'a file with its key'],
+  'edge.prompts': ['`false`', '`true`: messages that come [over MQTT](edge-protocol.md#commands) are answered'],
+  'edge.offline_grace_ms': ['`1000`', 'how long a device may be away before its calls are settled'],
+  'edge.devices.NAME.tenant': ['`"default"`', 'whose runs may use it'],
+  'edge.devices.NAME.on_offline': ['`"error"`', 'what becomes of its calls while it is away: `error`, or `wait`'],
+  'edge.devices.NAME.wait_ms': ['`3600000`', 'how long they wait'],
+  'edge.devices.NAME.timeout_ms': [
+    '`30000`',
+    'for one call whose tool says nothing else; `default_tool_timeout_ms` changes the default',
+  ],
+  'edge.devices.NAME.built_ins': [
+    '`"device"`',
+    'where its built-in tools run: on the `device`, or here with its files (`ops`)',
+  ],
+  'edge.devices.NAME.tools': [
+    '',
+    'the tools of a device that [does not publish them](edge.md#devices-of-the-original-design)',
+  ],
+  'edge.devices.NAME.password_env': ['', 'the environment variable with its password, for the embedded broker'],
 };
 
 /** What the sections of the page are about. Sections without an entry have only their keys. */
@@ -240,6 +274,8 @@ const SECTIONS: Readonly<Record<string, string>> = {
   'server.tenants.NAME': 'One section for each tenant of the keys that has budgets of its own.',
   store: 'Where runs and responses are stored.',
   'mcp.servers.NAME': 'One section for each MCP server. [MCP servers in the command](mcp-command.md) describes them.',
+  edge: 'Devices, and the MQTT broker between them and `treadle serve`. [Tools on devices](edge.md) describes them.',
+  'edge.devices.NAME': 'One section for each device.',
 };
 
 export interface Key {

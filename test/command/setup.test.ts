@@ -144,10 +144,10 @@ describe('doctor', () => {
       status: 'warning',
       remedy: 'Add default = "NAME" to [models].',
     });
-    await play.write('treadle.toml', '[edge]\n');
+    await play.write('treadle.toml', '[egde]\n');
     const { code, stdout } = await command(['doctor'], play.folder);
     expect(code).toBe(1);
-    expect(stdout).toContain('FAIL  configuration: treadle.toml: edge is not supported yet. Remove it.\n');
+    expect(stdout).toContain('FAIL  configuration: treadle.toml: egde is not known, did you mean edge?');
     expect(stdout).toMatch(/\n1 problem\.\n$/);
   });
 

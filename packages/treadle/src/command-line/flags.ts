@@ -52,6 +52,7 @@ export const RULE_FLAGS = {
     help: 'Tools: read-only, coding, packages, mcp, mcp:SERVER, none, names; default: all',
   },
   'no-tools': { type: 'switch', help: 'Give the model no tools; the same as --tools none' },
+  device: { type: 'text', value: 'NAME', help: 'Use the tools of a device of [edge]; with --tools, others too' },
   system: {
     type: 'text',
     value: 'TEXT|@FILE',

@@ -7,6 +7,7 @@ import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { AGENTS_SHAPE, type AgentsConfig } from './agents.ts';
+import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
@@ -23,6 +24,7 @@ export interface Config {
   readonly policy?: PolicyRules;
   readonly budgets?: Readonly<Record<string, BudgetEntry>>;
   readonly mcp?: { readonly servers?: Readonly<Record<string, McpServerEntry>> };
+  readonly edge?: EdgeConfig;
   readonly orchestrator?: {
     readonly tool_loop_enabled?: boolean;
     readonly max_tool_iterations?: number;
@@ -135,7 +137,6 @@ const ENGINES = Object.keys({
 const text: Shape = { type: 'text' };
 const count: Shape = { type: 'count', min: 1 };
 const onOff: Shape = { type: 'switch' };
-const later: Shape = { type: 'later' };
 const key: Shape = {
   type: 'forbidden',
   why: 'keys do not belong in a file. Put the key in an environment variable, and name the variable with api_key_env',
@@ -220,7 +221,7 @@ export const CONFIG_SHAPE: Shape = {
     store: { type: 'table', fields: { url: text } },
     budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,
-    edge: later,
+    edge: EDGE_SHAPE,
   },
 };
 

@@ -60,9 +60,12 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, store, budgets, mcp.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, agents, store, budgets, mcp, edge.',
     ],
-    ['x = 1', 'x is not known. Allowed here: models, orchestrator, policy, server, chat, store, budgets, mcp.'],
+    [
+      'x = 1',
+      'x is not known. Allowed here: models, orchestrator, policy, server, chat, agents, store, budgets, mcp, edge.',
+    ],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',
       'models.a.modell is not known, did you mean model? Allowed here: provider, model, base_url, api_key_env, headers_env, context_tokens, images, files, temperature, max_output_tokens, reasoning, timeout_ms, tool_support, price, fallback.',
@@ -123,7 +126,35 @@ describe('errors name the file, the path and what is allowed', () => {
       '[models.a]\nprovider = "demo"\ntemperature = 1',
       'models.a.temperature has no effect on the demo model. Remove it, or name another provider.',
     ],
-    ['[edge]\nbroker = "embedded"', 'edge is not supported yet. Remove it.'],
+    [
+      '[edge]\nbroker = "http://x"',
+      'edge.broker must be "embedded", or an address such as mqtts://host:8883 without a user.',
+    ],
+    [
+      '[edge]\nbroker = "mqtts://me:pw@x"',
+      'edge.broker must be "embedded", or an address such as mqtts://host:8883 without a user.',
+    ],
+    [
+      '[edge]\npassword = "x"',
+      'edge.password must not be here: passwords do not belong in a file. Put it in an environment variable, and name that with password_env.',
+    ],
+    [
+      '[edge.devices."a b"]',
+      'edge.devices.a b cannot be the name of a device: use at most 64 letters, digits, "_", "-" and ".".',
+    ],
+    [
+      '[edge]\nbroker = "mqtts://x"\nport = 1',
+      'edge.port is for the embedded broker, and edge.broker is another one. Remove it.',
+    ],
+    [
+      '[edge]\nhost = "0.0.0.0"',
+      'edge.host is 0.0.0.0, which others can reach. Set cert and key, username and password_env, and password_env of each device.',
+    ],
+    [
+      '[edge.devices.a]\npassword_env = "A"\n[edge.devices.b]',
+      'edge: if one device has password_env, all need it, and [edge] needs username and password_env for the orchestrator.',
+    ],
+    ['[edge]\ncert = "x"', 'edge.cert and edge.key belong together: set both, or none.'],
     [
       '[orchestrator.tools]\npackage_binaries = ["jq"]',
       'orchestrator.tools.package_binaries must contain only absolute paths.',

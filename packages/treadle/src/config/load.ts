@@ -5,6 +5,7 @@ import { CommandError } from '../command-line/command.ts';
 import { decodeText, readProblem } from '../command-line/named-file.ts';
 import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
 import { budgetProblems } from './budgets.ts';
+import { edgeProblems } from './edge.ts';
 import { mcpProblems } from './mcp.ts';
 import { serverProblems } from './server.ts';
 
@@ -56,6 +57,7 @@ export function checkConfig(text: string, file: string): { config: Config; probl
       ...serverProblems(config),
       ...budgetProblems(config),
       ...mcpProblems(config),
+      ...edgeProblems(config),
     );
   }
   return { config, problems: problems.map((problem) => `${file}: ${problem}.`) };

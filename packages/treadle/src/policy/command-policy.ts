@@ -33,11 +33,11 @@ export type Asking = 'policy' | 'always' | 'never' | 'yes';
 export function commandPolicy(
   context: CommandContext,
   asking: Asking,
-  { rates, onDenied, onRefused }: CommandPolicyOptions = {},
+  { rates, onDenied, onRefused, place }: CommandPolicyOptions = {},
 ): RulePolicy {
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const { folder, readable } = context;
-  const options = { ...factsOptions(folder, rules), ...(readable && { readable }), ...(rates && { rates }) };
+  const options = { ...factsOptions(folder, rules, place), ...(readable && { readable }), ...(rates && { rates }) };
   const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
   if (asking !== 'yes' && asking !== 'never') return remembered(made);
   const watched = onRefused ? reported(made, onRefused) : made;
@@ -63,6 +63,8 @@ interface CommandPolicyOptions extends Pick<UnattendedOptions, 'onDenied'> {
   readonly rates?: RateStore | undefined;
   /** Gets each call that the rules deny, unless it is `pure`: without the call, the task may not be done. */
   readonly onRefused?: (tool: string, reason: string) => void;
+  /** Finds out facts at other places, such as devices. */
+  readonly place?: Analysers['place'] | undefined;
 }
 
 function reported(made: RulePolicy, onRefused: (tool: string, reason: string) => void): RulePolicy {
@@ -105,19 +107,19 @@ function approved(asking: RulePolicy, user: string): RulePolicy {
 export function resumedPolicy(
   context: CommandContext,
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
-  { rates, yes }: { readonly rates: RateStore; readonly yes: boolean },
+  { rates, yes, place }: { readonly rates: RateStore; readonly yes: boolean; readonly place?: Analysers['place'] },
 ): RulePolicy {
-  if (yes) return commandPolicy(context, 'yes', { rates });
-  const always = commandPolicy(context, 'always', { rates });
+  if (yes) return commandPolicy(context, 'yes', { rates, place });
+  const always = commandPolicy(context, 'always', { rates, place });
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;
   return byCode || stableJson(latest) === stableJson(always.rules)
     ? always
-    : commandPolicy(context, 'policy', { rates });
+    : commandPolicy(context, 'policy', { rates, place });
 }
 
 /** How the command finds out what a call would touch. */
-function factsOptions(folder: string, { private: own }: PolicyRules): PolicyOptions {
+function factsOptions(folder: string, { private: own }: PolicyRules, place: Analysers['place']): PolicyOptions {
   const home = homedir();
   let analyse: Analysers['command'];
   const analysers: Analysers = {
@@ -128,6 +130,7 @@ function factsOptions(folder: string, { private: own }: PolicyRules): PolicyOpti
     },
     path: (path) => pathFacts(path, { folder, home }),
     url: urlFacts,
+    ...(place && { place }),
   };
   return { folder, home, analysers };
 }

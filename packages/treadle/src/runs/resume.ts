@@ -26,6 +26,7 @@ import { chooseModelOf } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { openModel } from '../models/open-model.ts';
+import { DEVICE_LABEL, openDeviceSession } from '../edge/device-session.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
 import { canAskOn, runAndReport, runScreen } from '../run/run-and-report.ts';
@@ -193,7 +194,11 @@ async function resumeRun(
         })
       : undefined;
   const place = { model, canAnswer: canAskOn(io), sandbox, agents: callsAgents ? named?.callable : undefined };
-  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true });
+  const [summary] = await store.list({ runId: state.runId, limit: 1 });
+  const on = summary?.labels?.[DEVICE_LABEL];
+  const device = on === undefined ? undefined : await openDeviceSession(context, io.env, on);
+  const at = device && { place: device.place };
+  const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true, ...at });
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const own = new Set([...commandTools(context).map(({ name }) => name), 'skill', 'agents_list']);
   const isOther = (name: string): boolean => !own.has(name) && !/^(read_result|agent_|hand_off_to_)/.test(name);
@@ -220,8 +225,9 @@ async function resumeRun(
     const tools = agent
       ? agent.options.tools!
       : [
-          ...ownTools,
+          ...(device ? ownTools.filter(({ name }) => !device.tools.some((one) => one.name === name)) : ownTools),
           ...(acceptChangedTools ? all.filter(({ name }) => offered.has(name)) : all),
+          ...(device?.tools ?? []),
         ];
     const { budgets = [] } = context.loaded.config.orchestrator ?? {};
     const ledger = state.rules.budgeted && (await openLedgers(context.loaded.config, store.budgets))(budgets);
@@ -247,6 +253,7 @@ async function resumeRun(
     throw new CommandError(`${error.message}\nOn the command line, use --accept-changed-tools.`);
   } finally {
     await mcp.close();
+    await device?.close();
   }
 }
 

@@ -48,6 +48,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   server: SERVER,
   store: 'restart',
   mcp: 'restart',
+  edge: 'restart',
   chat: 'unused',
 };
 

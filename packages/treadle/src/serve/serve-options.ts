@@ -24,6 +24,7 @@ export type ServeOptions = Omit<
   | 'mcpServers'
   | 'log'
   | 'ledger'
+  | 'devices'
 >;
 
 export interface AddressFlags {

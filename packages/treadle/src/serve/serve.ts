@@ -23,6 +23,7 @@ import { skillPlaces, skillToolFor } from '../skills/command-skills.ts';
 import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
+import { openServerEdge, type ServerEdge } from '../edge/serve-edge.ts';
 import { version } from '../version.ts';
 import { configChanges, watchFile, watchPlaces } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
@@ -45,16 +46,17 @@ export const serveCommand: Command = defineCommand({
       help: 'Port to listen on; default: 3210. 0 uses any free port',
     },
     'trust-skills': RULE_FLAGS['trust-skills'],
+    'demo-device': { type: 'switch', help: 'Start a device on this machine, with the tools of a Raspberry Pi' },
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
   },
   notes: [
-    'Endpoints: POST /v1/chat, /v1/responses and /v1/chat/completions, GET /v1/runs, /v1/models, /healthz, /readyz, /metrics\n' +
-      'and /openapi.json, and /mcp for MCP clients. All entries of [models] are served under their names; --model selects the\n' +
-      'default. Clients execute the functions of their requests. The server executes the tools that tools in [server] names\n' +
-      '(default: the read-only file tools), for MCP clients, for requests that contain\n' +
-      '{"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server]. The tools of\n' +
-      '[mcp.servers.NAME] have the server_label NAME.',
+    'Endpoints: POST /v1/chat, /v1/responses, /v1/chat/completions and /v1/messages, GET /v1/agents, /v1/runs,\n' +
+      '/v1/models, /healthz, /readyz, /metrics and /openapi.json, and /mcp for MCP clients. All entries of [models] are\n' +
+      'served under their names; --model selects the default. Clients execute the functions of their requests. The server\n' +
+      'executes the tools that tools in [server] names (default: the read-only file tools), for MCP clients, for requests\n' +
+      'that contain {"type": "mcp", "server_label": "treadle"}, or for all requests with default_tools in [server]. The\n' +
+      'tools of [mcp.servers.NAME] have the server_label NAME, those of [edge.devices.NAME] device:NAME.',
     'Without keys, the server listens on this machine only, and accepts requests from any program on it. "treadle key new"\n' +
       'creates a key; its hash goes into [[server.keys]] of treadle.toml. [server] also has limits, CORS and other settings.',
     'Prints one line with the address to standard output, and the log as JSON lines to standard error. Ctrl-C or SIGTERM\n' +
@@ -87,20 +89,29 @@ export const serveCommand: Command = defineCommand({
     const store = await openServerStore(context.store);
     const stop = catchStopSignal(io);
     const stopReloading: (() => void)[] = [];
+    let edge: ServerEdge | undefined;
     try {
+      edge = await openServerEdge({
+        context,
+        env: io.env,
+        withDemo: values['demo-device'] === true,
+        log: ({ level: severity, message, ...facts }) => log[severity](facts, message),
+      });
       /** What can change while the server runs. Everything that may fail comes first. */
       const settingsFor = async (now: CommandContext, offer: Offered): Promise<Settings> => {
         const { config } = now.loaded;
         const policy = commandPolicy(now, offer.options.waitForAnswers ? 'policy' : 'never', {
           rates: store.rates,
           onDenied: (denial) => log.warn(denial, 'a call was denied, because nobody can be asked'),
+          place: edge?.place,
         });
         // MCP clients can be asked, and people who chat on this machine.
-        const askingPolicy = commandPolicy(now, 'policy', { rates: store.rates });
+        const askingPolicy = commandPolicy(now, 'policy', { rates: store.rates, place: edge?.place });
         const usable = remote.servers.map(({ name }) => name);
         const ledgerOf = await openLedgers(config, store.budgets);
         return offer.use({
           ...offer.options,
+          ...(edge && { tools: [...(offer.options.tools ?? []), edge.nodes], executors: [edge.executor] }),
           models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
           askingPolicy,
@@ -115,9 +126,18 @@ export const serveCommand: Command = defineCommand({
           },
         });
       };
-      const server = treadleServer({ ...(await settingsFor(context, offered)), store, log });
+      let settings = await settingsFor(context, offered);
+      const server = treadleServer({ ...settings, ...(edge && { devices: edge.link }), store, log });
       const started = context.loaded.config;
       let applied = context;
+      edge?.answerPrompts({
+        store,
+        options: () => ({
+          model: settings.models.models.get(settings.models.default)!,
+          policy: settings.policy!,
+          config: applied.loaded.config,
+        }),
+      });
       /** A configuration with errors changes nothing. */
       const reload = async (resolve: () => Promise<CommandContext>): Promise<void> => {
         try {
@@ -125,8 +145,9 @@ export const serveCommand: Command = defineCommand({
           const { context: now } = offer;
           const { config } = now.loaded;
           const changes = configChanges(started, applied.loaded.config, config);
-          server.replace(await settingsFor(now, offer));
-          applied = now;
+          const next = await settingsFor(now, offer);
+          server.replace(next);
+          [settings, applied] = [next, now];
           for (const notice of offer.notices) warn(notice);
           log.info(
             {
@@ -168,7 +189,7 @@ export const serveCommand: Command = defineCommand({
       const { url, address } = listening;
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${address}\n`);
-      for (const notice of offered.notices) warn(notice);
+      for (const notice of [...offered.notices, ...(edge?.notices ?? [])]) warn(notice);
       if (io.stderr.isTTY) {
         const file = context.store.type === 'memory' ? undefined : context.store.file;
         const names = [...models.choices.keys()];
@@ -179,7 +200,7 @@ export const serveCommand: Command = defineCommand({
       await server.close(graceMs);
       return EXIT.completed;
     } finally {
-      await Promise.allSettled(remote.servers.map((one) => one.close()));
+      await Promise.allSettled([...remote.servers.map((one) => one.close()), edge?.close()]);
       await store.close();
       for (const stopOne of stopReloading) stopOne();
       stop.release();
@@ -270,7 +291,7 @@ async function listenOrExplain(
   }
 }
 
-type ServeValues = ModelValues & AddressFlags & { readonly 'trust-skills'?: boolean };
+type ServeValues = ModelValues & AddressFlags & { readonly 'trust-skills'?: boolean; readonly 'demo-device'?: boolean };
 
 /** The models of the server by name, and the default for requests that name none. */
 export interface ServedModels {

@@ -1,4 +1,5 @@
 import { memoryJournal, type CallAnswered, type ResultBlock, type Tool } from '@treadle/core';
+import type { Analysers } from '@treadle/core/policy';
 import { callingModel } from '@treadle/tools/calling-model';
 import { EXIT, type Values } from '../command-line/command.ts';
 import type { LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
@@ -38,8 +39,10 @@ export async function callOnce(options: {
   readonly context: CommandContext;
   readonly values: Values<typeof YES_FLAG & typeof LOG_FLAGS> & { readonly json?: boolean };
   readonly io: Io;
+  /** What the policy can find out about another place. */
+  readonly place?: Analysers['place'];
 }): Promise<number> {
-  const { tool, given, context, values, io } = options;
+  const { tool, given, context, values, io, place } = options;
   const text = given === '-' ? await readStdin(io) : given;
   checkToolArguments(text);
   const canAsk = canAskOn(io);
@@ -50,6 +53,7 @@ export async function callOnce(options: {
   };
   const policy = commandPolicy(context, values.yes ? 'yes' : canAsk ? 'policy' : 'never', {
     onDenied: ({ remedy }) => writeLine(`Nobody can be asked, and --yes is not given. ${exactLine(remedy)}`),
+    place,
   });
   const colours = coloursFor(io.stderr, io.env);
   const explain = requestExplainer(policy, () => [tool], colours);

@@ -1,0 +1,174 @@
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { mqttClient } from '@treadle/edge';
+import { openLedger, startAgent, type DeviceAgent } from '@treadle/edge/device';
+import { inProcessRunner } from '@treadle/edge/device-tools';
+import { afterEach, expect, test } from 'vitest';
+import { command } from '../command/in-process.ts';
+import { useServeFixture } from '../serve/serve-command.ts';
+import { freePort } from './brokers.ts';
+
+const fixture = useServeFixture();
+const agents: DeviceAgent[] = [];
+afterEach(async () => {
+  for (const one of agents.splice(0)) await one.close(0);
+});
+
+const PI_TOOLS = fileURLToPath(new URL('../../skills/pi-tools', import.meta.url));
+
+async function device(port: number, id = 'pi'): Promise<void> {
+  const folder = join(fixture.play.folder, id);
+  mkdirSync(folder, { recursive: true });
+  agents.push(
+    await startAgent({
+      id,
+      prefix: 'treadle',
+      broker: { url: `mqtt://127.0.0.1:${port}` },
+      ledger: await openLedger({ folder: join(folder, 'store') }),
+      runner: inProcessRunner({
+        folder,
+        capabilities: ['shell', 'file_read'],
+        offer: ['read', 'packages'],
+        skills: [PI_TOOLS],
+        sandboxing: 'none',
+        timeoutMs: 30_000,
+        rules: {},
+        onAsk: 'allow',
+        ops: false,
+        hide: [],
+      }),
+    }),
+  );
+}
+
+const TEMPERATURE = { calls: [{ name: 'temperature', arguments: '{}' }] };
+const edge = (port: number, more = ''): string =>
+  `[edge]\nport = ${port}\n${more}[edge.devices.pi]\n[edge.devices.other]\n[policy]\nautonomy = 3\n[policy.devices]\nallow = ["pi"]\n`;
+
+test('looks at devices, calls their tools, and runs with them', async () => {
+  const port = await freePort();
+  await fixture.configure(edge(port), TEMPERATURE, { text: ['It is warm.'] });
+  await fixture.serve();
+  await device(port);
+  const { folder } = fixture.play;
+  const treadle = (...args: readonly string[]) => command(args, folder);
+
+  const listed = await treadle('edge', 'list');
+  expect(listed.stdout).toMatch(
+    /^NAME +STATUS +TENANT +TOOLS\npi +online +default +read, temperature, gpio_read, gpio_write\n/,
+  );
+  expect(listed.stdout).toContain('other  unknown');
+  expect((await treadle('edge', 'ping', 'pi')).stdout).toMatch(
+    /^pi answered in [\d.]+ ms: running 0, queued 0, uptime_s \d+, rss_bytes \d+\n$/,
+  );
+  expect(await treadle('edge', 'ping', 'pj')).toMatchObject({
+    code: 2,
+    stderr: 'treadle: There is no device "pj". Did you mean "pi"? Devices: pi, other.\n',
+  });
+
+  const called = await treadle('edge', 'call', 'pi', 'temperature', '--yes');
+  expect(called).toMatchObject({ code: 0, stdout: expect.stringMatching(/^temp=/) });
+  expect(await treadle('edge', 'call', 'pi', 'temprature', '--yes')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('Did you mean "temperature"?'),
+  });
+  expect(await treadle('edge', 'call', 'other', 'x')).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('The device other is not connected to the broker.'),
+  });
+
+  const run = await treadle('run', '--device', 'pi', '--yes', 'How warm is it?');
+  expect(run).toMatchObject({ code: 0, stdout: 'It is warm.\n' });
+  const [request] = fixture.provider.requests;
+  expect(request!.tools!.map((one) => one.function.name)).toEqual(['read', 'temperature', 'gpio_read', 'gpio_write']);
+  expect(JSON.stringify(fixture.provider.requests[1]!.messages.at(-1))).toContain('temp=');
+});
+
+test('serves chats with a device, and refuses those that nobody has', async () => {
+  const port = await freePort();
+  await fixture.configure(edge(port), TEMPERATURE, { text: ['It is warm.'] }, { text: ['A title'] });
+  const server = await fixture.serve();
+  await device(port);
+  const post = (body: object): Promise<Response> =>
+    fetch(`${server.url}/v1/chat`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(body),
+    });
+  const answered = await (await post({ message: 'How warm is it?', device: 'pi', approvals: 'ask' })).text();
+  const asked = answered.includes('approval_request');
+  expect([asked, answered.includes('temp=')]).toEqual([false, true]);
+  const unknown = await post({ message: 'x', device: 'nobody' });
+  expect([unknown.status, await unknown.json()]).toMatchObject([404, { error: { code: 'device_not_found' } }]);
+});
+
+test('answers a prompt that comes over MQTT, with the tools of the device', async () => {
+  const port = await freePort();
+  await fixture.configure(edge(port, 'prompts = true\n'), TEMPERATURE, { text: ['It is warm.'] });
+  await fixture.serve();
+  await device(port);
+  const { promise, resolve } = Promise.withResolvers<Record<string, unknown>>();
+  const client = mqttClient({
+    url: `mqtt://127.0.0.1:${port}`,
+    clientId: 'person',
+    subscriptions: [{ topic: 'treadle/agents/pi/reports', qos: 1 }],
+    onMessage({ payload }) {
+      const report = JSON.parse(Buffer.from(payload).toString()) as Record<string, unknown>;
+      if (report['request_id'] === 'question-1') resolve(report);
+    },
+    onConnect: () => {
+      const payload = JSON.stringify({
+        command: 'prompt',
+        payload: { prompt: 'How warm is it?' },
+        request_id: 'question-1',
+      });
+      void client.publish({ topic: 'treadle/agents/pi/commands', payload, qos: 1 });
+    },
+  });
+  expect(await promise).toMatchObject({ status: 'success', result: 'It is warm.' });
+  await client.close();
+});
+
+test('a demo device starts with the server, and ends with it', async () => {
+  const server = await fixture.serve('--demo-device', '--model', 'demo');
+  await server.logged!('a device is online');
+  // Its tools are published after its status.
+  await expect
+    .poll(async () => (await server.get('/v1/devices')).body, { timeout: 10_000 })
+    .toMatchObject({ data: [{ name: 'demo-device', status: 'online', skills: [{ name: 'pi-tools' }] }] });
+  const asked = { model: 'demo', input: 'nodes', tools: [{ type: 'mcp', server_label: 'device:demo-device' }] };
+  expect((await server.respond(asked)).body.output[0]).toMatchObject({
+    type: 'mcp_list_tools',
+    server_label: 'device:demo-device',
+  });
+});
+
+test('tool_loop_enabled = false gives one text reply', async () => {
+  const port = await freePort();
+  await fixture.configure(`${edge(port)}[orchestrator]\ntool_loop_enabled = false\n`, { text: ['I cannot look.'] });
+  await fixture.serve();
+  await device(port);
+  expect(await command(['run', '--device', 'pi', 'How warm is it?'], fixture.play.folder)).toMatchObject({
+    stdout: 'I cannot look.\n',
+  });
+  expect(fixture.provider.requests[0]!.tools).toBeUndefined();
+});
+
+test('says what is missing', async () => {
+  const { folder } = fixture.play;
+  expect(await command(['edge', 'list'], folder)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('the configuration has no [edge]'),
+  });
+  await fixture.configure(edge(await freePort()));
+  expect(await command(['edge', 'list'], folder)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('"treadle serve": start it first'),
+  });
+  expect(await command(['edge'], folder)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('There is no edge.toml'),
+  });
+  expect((await command(['edge', '--help'], folder)).stdout).toContain('edge logs');
+});

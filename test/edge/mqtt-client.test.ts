@@ -1,0 +1,315 @@
+import { execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
+import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { manualClock } from '@treadle/core/testing';
+import { afterEach, beforeAll, describe, expect, it, test } from 'vitest';
+import { WebSocketServer } from 'ws';
+import { BROKERS, hasMosquitto, mosquitto } from './brokers.ts';
+import { mqttClient, openBroker, type Message, type MqttClient, type MqttOptions } from '@treadle/edge';
+
+const opened: { close(): Promise<unknown> }[] = [];
+afterEach(async () => {
+  for (const one of opened.splice(0).toReversed()) await one.close();
+});
+
+interface Followed extends MqttClient {
+  readonly messages: Message[];
+  readonly problems: string[];
+  /** The next time that it is connected, or now. */
+  connected(): Promise<void>;
+  disconnected(): Promise<void>;
+  received(count: number): Promise<readonly string[]>;
+}
+
+let lastId = 0;
+
+function client(options: Partial<MqttOptions> & { readonly url: string }): Followed {
+  const messages: Message[] = [];
+  const problems: string[] = [];
+  const wake: (() => void)[] = [];
+  const changed = (): Promise<void> => new Promise((done) => wake.push(done));
+  const change = (): void => wake.splice(0).forEach((done) => done());
+  const until = async (isTrue: () => boolean): Promise<void> => {
+    while (!isTrue()) await changed();
+  };
+  const made = mqttClient({
+    clientId: `test-${process.pid}-${++lastId}`,
+    random: () => 0,
+    ...options,
+    onMessage(message) {
+      messages.push(message);
+      change();
+    },
+    onConnect(connection) {
+      options.onConnect?.(connection);
+      change();
+    },
+    onDisconnect: change,
+    onProblem(problem) {
+      problems.push(problem);
+      change();
+    },
+  });
+  const followed = {
+    get isConnected() {
+      return made.isConnected;
+    },
+    publish: (publication: Parameters<MqttClient['publish']>[0]) => made.publish(publication),
+    close: () => made.close(),
+    messages,
+    problems,
+    connected: () => until(() => made.isConnected),
+    disconnected: () => until(() => !made.isConnected),
+    async received(count: number) {
+      await until(() => messages.length >= count);
+      return messages.map(({ topic, payload }) => `${topic} ${Buffer.from(payload).toString()}`);
+    },
+  };
+  opened.push(followed);
+  return followed;
+}
+
+describe.each(BROKERS)('with the $name broker', ({ open, protocol }) => {
+  it('publishes and receives with QoS 0 and 1, and retained messages', async () => {
+    const broker = await open();
+    opened.push(broker);
+    const spoken: number[] = [];
+    const onConnect = (connection: { readonly protocol: number }): unknown => spoken.push(connection.protocol);
+    const sender = client({ url: broker.url, onConnect });
+    await sender.connected();
+    expect(await sender.publish({ topic: 'a/kept', payload: 'before', qos: 1, retain: true })).toBe(true);
+    const receiver = client({ url: broker.url, subscriptions: [{ topic: 'a/#', qos: 1 }] });
+    await receiver.connected();
+    const sent = await Promise.all(
+      Array.from({ length: 50 }, (_, index) =>
+        sender.publish({ topic: 'a/b', payload: String(index), qos: 1, expiresMs: 5_000, responseTopic: 'a/c' }),
+      ),
+    );
+    expect(sent.every(Boolean)).toBe(true);
+    await sender.publish({ topic: 'a/c', payload: new Uint8Array([120]), qos: 0 });
+    const received = await receiver.received(52);
+    expect(received[0]).toBe('a/kept before');
+    expect(received).toContain('a/c x');
+    expect(received.filter((one) => one.startsWith('a/b'))).toEqual(sent.map((_, index) => `a/b ${index}`));
+    expect(receiver.messages.map(({ retained }) => retained).indexOf(false)).toBe(1);
+    expect(spoken).toEqual([protocol]);
+  });
+
+  it('publishes the will of a client that is gone, and not of one that was closed', async () => {
+    const broker = await open();
+    opened.push(broker);
+    const watcher = client({ url: broker.url, subscriptions: [{ topic: '+/will', qos: 1 }] });
+    await watcher.connected();
+    const will = (topic: string): Pick<MqttOptions, 'will'> => ({ will: { topic, payload: 'gone', qos: 1 } });
+    const polite = client({ url: broker.url, ...will('polite/will') });
+    await polite.connected();
+    await polite.close();
+    const clientId = 'twice';
+    const first = client({ url: broker.url, clientId, ...will('first/will') });
+    await first.connected();
+    // The broker ends the connection of another client with the same id.
+    await client({ url: broker.url, clientId }).connected();
+    expect(await watcher.received(1)).toEqual(['first/will gone']);
+    await first.close();
+  });
+
+  it('connects again after the broker was killed, and subscribes again', async () => {
+    const broker = await open();
+    opened.push(broker);
+    const one = client({ url: broker.url, subscriptions: [{ topic: 'x', qos: 1 }] });
+    await one.connected();
+    await broker.kill();
+    await one.disconnected();
+    expect(await one.publish({ topic: 'x', payload: 'lost', qos: 1 })).toBe(false);
+    await broker.restart();
+    await one.connected();
+    expect(await one.publish({ topic: 'x', payload: 'kept', qos: 1 })).toBe(true);
+    expect(await one.received(1)).toEqual(['x kept']);
+  });
+});
+
+describe('keys and certificates', () => {
+  let tls: { readonly ca: string; readonly cert: string; readonly key: string };
+  let folder: string;
+  beforeAll(() => {
+    folder = mkdtempSync(join(tmpdir(), 'treadle-mqtt-'));
+    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
+    execFileSync(
+      'openssl',
+      `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout ${key} -out ${cert}`.split(
+        ' ',
+      ),
+      { stdio: 'ignore' },
+    );
+    const text = readFileSync(cert, 'utf8');
+    tls = { ca: text, cert: text, key: readFileSync(key, 'utf8') };
+    return () => rmSync(folder, { recursive: true });
+  });
+
+  it('the embedded broker listens elsewhere only with users and a certificate', async () => {
+    const prefix = 'treadle';
+    await expect(openBroker({ prefix, host: '0.0.0.0' })).rejects.toThrow('everybody could use the devices');
+    const users = { a: { password: 'b' } };
+    await expect(openBroker({ prefix, host: '0.0.0.0', users })).rejects.toThrow('Configure users and a certificate');
+    opened.push(await openBroker({ prefix, host: '0.0.0.0', users, tls: { cert: tls.cert, key: tls.key } }));
+  });
+
+  it('a device may use only its own topics', async () => {
+    const users = { boss: { password: 'p' }, pi: { password: 'q', device: 'pi' } };
+    const broker = await openBroker({ prefix: 'treadle', users, tls: { cert: tls.cert, key: tls.key } });
+    opened.push(broker);
+    const shared = { url: broker.url, tls: { ca: tls.ca } };
+    const wrong = client({ ...shared, username: 'pi', password: 'p' });
+    const boss = client({
+      ...shared,
+      username: 'boss',
+      password: 'p',
+      subscriptions: [{ topic: 'treadle/#', qos: 1 }],
+    });
+    const topics = ['treadle/agents/pi/commands', 'treadle/broadcast'].map((topic) => ({ topic, qos: 1 }) as const);
+    const device = client({ ...shared, username: 'pi', password: 'q', subscriptions: topics });
+    await Promise.all([boss.connected(), device.connected()]);
+    await device.publish({ topic: 'treadle/agents/pi/reports', payload: 'mine', qos: 1 });
+    expect(await boss.received(1)).toEqual(['treadle/agents/pi/reports mine']);
+    await boss.publish({ topic: 'treadle/agents/pi/commands', payload: 'do', qos: 1 });
+    expect(await device.received(1)).toEqual(['treadle/agents/pi/commands do']);
+
+    const spy = client({ ...shared, username: 'pi', password: 'q', subscriptions: [{ topic: 'treadle/#', qos: 1 }] });
+    const forger = client({ ...shared, username: 'pi', password: 'q' });
+    await forger.connected();
+    // The broker ends the connection of a client that publishes what it may not.
+    expect(await forger.publish({ topic: 'treadle/agents/pi/commands', payload: 'forged', qos: 1 })).toBe(false);
+    while (spy.problems.length === 0 || wrong.problems.length === 0) await new Promise((done) => setImmediate(done));
+    expect(spy.problems[0]).toBe('the broker does not allow a subscription to treadle/#');
+    expect(wrong.problems[0]).toContain('the broker refused the connection');
+    expect(device.messages).toHaveLength(1);
+  });
+
+  it('does not connect to a broker with a certificate that nobody has signed', async () => {
+    const broker = await openBroker({ prefix: 'treadle', tls: { cert: tls.cert, key: tls.key } });
+    opened.push(broker);
+    const one = client({ url: broker.url });
+    while (one.problems.length === 0) await new Promise((done) => setImmediate(done));
+    expect(one.problems[0]).toContain('self-signed certificate');
+  });
+
+  test.runIf(hasMosquitto)('uses TLS with a client certificate', async () => {
+    const files = Object.entries(tls).map(([name, text]) => {
+      const file = join(folder, `${name}.of-broker.pem`);
+      writeFileSync(file, text);
+      return file;
+    });
+    const [ca, cert, key] = files;
+    const broker = await mosquitto(
+      `listener PORT 127.0.0.1\ncafile ${ca}\ncertfile ${cert}\nkeyfile ${key}\nrequire_certificate true\nuse_identity_as_username true`,
+    );
+    opened.push(broker);
+    const one = client({ url: broker.url.replace('mqtt:', 'mqtts:'), tls, subscriptions: [{ topic: 'x', qos: 1 }] });
+    await one.connected();
+    await one.publish({ topic: 'x', payload: 'private', qos: 1 });
+    expect(await one.received(1)).toEqual(['x private']);
+  });
+
+  it('connects over a WebSocket', async () => {
+    const broker = await openBroker({ prefix: 'treadle' });
+    opened.push(broker);
+    const web = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'mqtt' });
+    opened.push({ close: () => new Promise((done) => void web.close(done)) });
+    web.on('connection', (socket) => {
+      const tcp = connect(Number(new URL(broker.url).port), '127.0.0.1');
+      tcp.on('data', (bytes) => socket.send(bytes)).on('close', () => socket.close());
+      socket.on('message', (bytes: Buffer) => tcp.write(bytes)).on('close', () => tcp.end());
+    });
+    await once(web, 'listening');
+    const url = `ws://127.0.0.1:${(web.address() as AddressInfo).port}`;
+    const one = client({ url, subscriptions: [{ topic: 'x', qos: 1 }] });
+    await one.connected();
+    await one.publish({ topic: 'x', payload: 'framed', qos: 1 });
+    expect(await one.received(1)).toEqual(['x framed']);
+  });
+});
+
+describe('a broker that misbehaves', () => {
+  async function fakeBroker(onSocket: (socket: Socket) => void): Promise<{ readonly url: string; server: Server }> {
+    const sockets = new Set<Socket>();
+    const server = createServer((socket) => {
+      sockets.add(socket);
+      socket.on('error', () => {});
+      onSocket(socket);
+    });
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    opened.push({
+      close: () =>
+        new Promise((done) => {
+          server.close(done);
+          for (const socket of sockets) socket.destroy();
+        }),
+    });
+    return { url: `mqtt://127.0.0.1:${(server.address() as AddressInfo).port}`, server };
+  }
+
+  const CONNACK_5 = Buffer.from([0x20, 3, 0, 0, 0]);
+
+  it('is disconnected if it is silent, by the clock', async () => {
+    const { url } = await fakeBroker((socket) => socket.once('data', () => socket.write(CONNACK_5)));
+    const clock = manualClock(1);
+    const one = client({ url, clock, keepAliveMs: 1_000 });
+    await one.connected();
+    await clock.advance(1_499);
+    expect(one.isConnected).toBe(true);
+    await clock.advance(1);
+    expect(one.problems).toEqual(['the broker does not answer']);
+    await one.close();
+    expect(clock.pending).toBe(0);
+  });
+
+  it('is tried again after 0.5 to 1 times of a time that doubles, up to a minute', async () => {
+    const { url, server } = await fakeBroker((socket) => socket.destroy());
+    await new Promise((done) => server.close(done));
+    const waited: number[] = [];
+    let fire: (() => void) | undefined;
+    const one = client({
+      url,
+      random: () => 1,
+      clock: {
+        now: () => 0,
+        timer(ms, then) {
+          // The time for an attempt is not waited for.
+          if (ms === 10_000) return () => {};
+          waited.push(ms);
+          fire = then;
+          return () => {};
+        },
+      },
+    });
+    while (waited.length < 9) {
+      await new Promise((done) => setImmediate(done));
+      fire?.();
+      fire = undefined;
+    }
+    expect(waited).toEqual([500, 1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000]);
+    expect(one.problems.every((problem) => problem.includes('ECONNREFUSED'))).toBe(true);
+  });
+
+  it.each([
+    ['no MQTT', Buffer.from('HTTP/1.1 400 Bad Request\r\n\r\n'), /wrong packet|does not belong here/],
+    [
+      'a packet that is too large',
+      Buffer.concat([CONNACK_5, Buffer.from([0x30, 0xff, 0xff, 0xff, 0x7f]), Buffer.alloc(2_000)]),
+      /more than 1000 bytes/,
+    ],
+    ['a refusal', Buffer.from([0x20, 3, 0, 0x87, 0]), /refused the connection: this client is not authorized/],
+  ])('is disconnected if it sends %s', async (_, bytes, problem) => {
+    const { url } = await fakeBroker((socket) => socket.once('data', () => socket.write(bytes)));
+    const one = client({ url, protocol: 5, maxPacketBytes: 1_000 });
+    while (one.problems.length === 0) await new Promise((done) => setImmediate(done));
+    expect(one.problems[0]).toMatch(problem);
+  });
+
+  it.each(['http://x', 'mqtt://', 'x', ''])('does not accept the address %j', (url) => {
+    expect(() => client({ url })).toThrow('must begin with mqtt://');
+  });
+});
