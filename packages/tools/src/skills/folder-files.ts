@@ -1,9 +1,10 @@
 import { createHash } from 'node:crypto';
-import { posix } from 'node:path';
+import { readlink } from 'node:fs/promises';
+import { join, posix } from 'node:path';
 import type { FileOps } from '../ops.ts';
 import { guardedFiles } from '../paths/guarded-files.ts';
 
-/* The files of a folder that may have to be trusted, and a digest of them, which changes with every file. */
+/* The files of a folder that may have to be trusted, and a digest of them, which changes with every file and link. */
 
 const MAX_FILES = 500;
 const MAX_DEPTH = 8;
@@ -46,7 +47,7 @@ export async function listFiles(files: FileOps, folder: string): Promise<ListedF
 export async function digestOf(
   files: FileOps,
   folder: string,
-  { paths, isCut }: ListedFiles,
+  { paths, others, isCut }: ListedFiles,
   { known, onRead }: { readonly known?: ReadonlyMap<string, Uint8Array>; onRead?(bytes: number): void } = {},
 ): Promise<string> {
   if (isCut) throw new Error(`it has more than ${MAX_FILES} files, or folders more than ${MAX_DEPTH} deep`);
@@ -58,6 +59,11 @@ export async function digestOf(
     onRead?.(content.length);
     if (bytes > MAX_FOLDER_BYTES) throw new Error(`its files have more than ${MAX_FOLDER_BYTES} bytes`);
     lines.push(`${JSON.stringify(path)} ${hashOf(content)}`);
+  }
+  for (const path of others) {
+    // What it leads to is not read.
+    const target = await readlink(join(folder, path)).catch(() => '');
+    lines.push(`${JSON.stringify(path)} -> ${JSON.stringify(target)}`);
   }
   return `${posix.basename(folder)} ${hashOf(lines.join('\n'))}`;
 }

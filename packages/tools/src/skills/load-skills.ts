@@ -1,5 +1,6 @@
 import { realpath } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
+import { withoutHidden } from '@treadle/core/describe';
 import type { Skill } from '@treadle/core/skills';
 import { DeniedError } from '../denied.ts';
 import type { FileOps } from '../ops.ts';
@@ -171,6 +172,10 @@ async function loadSkill(
 ): Promise<readonly Found[]> {
   const source = await readWhole(files, file, MAX_SKILL_BYTES);
   const real = await realpath((await files.stat(join(root.path, name))).path);
+  // The model gets the path.
+  if (withoutHidden(real.replaceAll(/[\n\t]/g, '')) !== real) {
+    return [problemWith(file, 'The path of its folder has control characters or hidden ones. Rename the folder.')];
+  }
   const listed = await listFiles(files, real);
   const others = listed.paths.filter((path) => path !== SKILL_FILE);
   const text = new TextDecoder('utf-8', { fatal: true }).decode(source);

@@ -66,6 +66,8 @@ export function parseSkill(
   const { keys, lineOf } = yaml;
   const problems: Omit<SkillProblem, 'file'>[] = [];
   const found: { -readonly [Key in keyof Skill]?: Skill[Key] } = {};
+  /** The keys that gave the fields. Of two keys for one field, neither may win. */
+  const givenBy = new Map<string, string>();
   const ignored: string[] = [];
   for (const { key, value } of keys.items) {
     const given = isScalar(key) ? String(key.value) : '';
@@ -76,7 +78,13 @@ export function parseSkill(
       continue;
     }
     try {
-      Object.assign(found, reader(plainValue(value)));
+      const read = reader(plainValue(value));
+      for (const field of Object.keys(read)) {
+        const before = givenBy.get(field);
+        if (before !== undefined) throw new Error(`It contradicts "${before}". Keep one of them.`);
+        givenBy.set(field, given);
+      }
+      Object.assign(found, read);
     } catch (error) {
       const [at] = value?.range ?? key.range;
       problems.push({ line: lineOf(at), key: given, message: (error as Error).message });
@@ -203,21 +211,27 @@ function tableFrom(value: unknown): Readonly<Record<string, unknown>> {
   throw new Error('It is not a table of keys and values.');
 }
 
-const ENTRY = /(?:\([^)]*\)|[^\s,(])+/g;
+const ENTRIES = /(?:\([^)]*\)|[^\s,(])+/g;
+const ENTRY = /^[^()]+(\([^()]*\))?$/;
+const MAX_ENTRY = 200;
 
 /** A list, or a text with commas or spaces between the entries, except inside of parentheses. */
 function entriesFrom(value: unknown): readonly string[] {
-  // Otherwise `Bash(git` would mean all of Bash, and so would `Bash (git:*)`.
-  if (typeof value === 'string' && (value.replace(ENTRY, '').includes('(') || /(^|[\s,])\(/.test(value))) {
-    throw new Error('A parenthesis is not closed, or has no name before it. Write entries such as Bash(git log:*).');
-  }
-  const given = typeof value === 'string' ? (value.match(ENTRY) ?? []) : value;
+  const given = typeof value === 'string' ? (value.match(ENTRIES) ?? []) : value;
   const entries = given === null ? [] : given;
   if (!Array.isArray(entries) || !entries.every((one) => typeof one === 'string')) {
     throw new Error('It is neither a list of names nor a text with names.');
   }
   if (entries.length > MAX_ENTRIES) throw new Error(`It has more than ${MAX_ENTRIES} entries.`);
-  return entries.map((one) => shortText(filled(one), 200));
+  const isLost = typeof value === 'string' && value.replace(ENTRIES, '').includes('(');
+  // Otherwise `Bash(git` and `Bash (git:*)` would allow all of Bash, or block nothing.
+  if (isLost || !entries.every((one) => ENTRY.test(filled(one).trim()))) {
+    throw new Error(
+      'A parenthesis is not closed, is inside of another, or has no name before it. Write entries such as Bash(git log:*).',
+    );
+  }
+  if (entries.some((one) => one.length > MAX_ENTRY)) throw new Error(`An entry has more than ${MAX_ENTRY} characters.`);
+  return entries.map((one) => shortText(one, MAX_ENTRY));
 }
 
 function defaultsFrom(value: unknown): NonNullable<Skill['defaults']> {
