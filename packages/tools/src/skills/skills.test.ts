@@ -8,11 +8,14 @@ import {
   memoryJournal,
   runLoop,
   tool,
+  type Autonomy,
   type LoopResult,
   type Tool,
 } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
+import { skillNarrowing, type Skill } from '@treadle/core/skills';
 import { scriptedModel } from '@treadle/core/testing';
+import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { guardedFiles } from '../paths/guarded-files.ts';
 import { digestOf, listFiles } from './folder-files.ts';
@@ -378,6 +381,52 @@ describe('the tool', () => {
     // What the policy asks about is still asked about.
     expect(result.waiting).toMatchObject([{ call: { arguments: '{"command":"git status"}' } }]);
     expect(ran).toEqual([]);
+  });
+
+  test('another skill never makes a verdict less strict, and their order does not matter', async () => {
+    const { commandAnalyser } = await import('../commands/command-facts.ts');
+    const command = commandAnalyser({ folder: '/' });
+    /** 0: it ran. 1: it was asked about. 2: it was denied. */
+    const strictness = async (active: readonly Skill[], autonomy: Autonomy, line: string): Promise<number> => {
+      let hasRun = false;
+      const { waiting } = await runLoop({
+        model: scriptedModel([{ calls: [{ name: 'bash', arguments: { command: line } }] }, 'x']),
+        tools: [{ ...bash, execute: () => void (hasRun = true) }],
+        input: 'go',
+        narrow: active.map(skillNarrowing),
+        policy: policy({ autonomy, commands: { allow: ['git log'] } }, { folder: '/', analysers: { command } }),
+        journal: memoryJournal(),
+      });
+      if (hasRun) return 0;
+      return waiting?.length ? 1 : 2;
+    };
+    const entries = fc.subarray(['Read', 'Bash', 'Bash(git:*)', 'Bash(git log)', 'Bash(ls)', 'Bash(a*b)']);
+    const maybe = <T>(value: fc.Arbitrary<T>) => fc.option(value, { nil: undefined });
+    const parts = fc.record({
+      allowedTools: maybe(entries),
+      disallowedTools: maybe(entries),
+      approvals: maybe(entries),
+      autonomy: maybe(fc.constantFrom<Autonomy>(0, 1, 2, 3)),
+    });
+    const level = fc.constantFrom<Autonomy>(1, 2, 3);
+    const line = fc.constantFrom('git log', 'git log -3', 'ls', 'git push', 'ls && git log', 'a1b');
+    const seen = new Set<number>();
+    await fc.assert(
+      fc.asyncProperty(parts, parts, level, line, async (one, two, autonomy, given) => {
+        const defined = (from: object) =>
+          Object.fromEntries(Object.entries(from).filter(([, value]) => value !== undefined));
+        const [a, b] = [one, two].map((part, i): Skill => ({ ...skills[2]!, name: `s${i}`, ...defined(part) }));
+        const [none, ofA, ofB, both, reversed] = await Promise.all(
+          [[], [a!], [b!], [a!, b!], [b!, a!]].map((active) => strictness(active, autonomy, given)),
+        );
+        expect(reversed).toBe(both);
+        expect(ofA).toBeGreaterThanOrEqual(none!);
+        expect(both).toBeGreaterThanOrEqual(Math.max(ofA!, ofB!));
+        seen.add(both!).add(none!);
+      }),
+      { numRuns: 30 },
+    );
+    expect([...seen].toSorted()).toEqual([0, 1, 2]);
   });
 
   test('runs a skill on its own in a child run, which is narrowed, and the run is not', async () => {
