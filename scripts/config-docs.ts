@@ -174,7 +174,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.requires_action_status': ['`false`', 'use the status `requires_action` for all clients'],
   'server.instructions': [
     '',
-    'what the model is told in every request, [before anything else](server.md#instructions): a text, or a table of texts by the name of the model, with `"*"` for the others',
+    'what the model is told in every request, [before anything else](server.md#instructions): a text, or a table of texts by the name of the model, or `agent/NAME`, with `"*"` for the others',
   ],
   'server.model_aliases': [
     '',

@@ -1,3 +1,4 @@
+import { agentRegistry } from '@treadle/core/named-agents';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { treadleServer } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
@@ -66,6 +67,31 @@ test('each model has its own text, and the others that of *', async () => {
   ]);
   const unknown = () => treadleServer({ ...served, store, instructions: { d: 'You are d.' } });
   expect(unknown).toThrow('instructions names "d", which is not one of the models: a, b, c. "*" is for the others.');
+});
+
+test('an agent has its own text, or that of its model, and a name of neither is refused', async () => {
+  const models = ['a', 'b'].map((name) => [name, scriptedModel(['.', '.', '.'])] as const);
+  const namedAgents = agentRegistry([
+    { name: 'writer', description: 'Writes', instructions: 'Write.', model: 'b' },
+    { name: 'reader', description: 'Reads', instructions: 'Read.', model: 'b' },
+    { name: 'other', description: 'Other', instructions: 'Other.' },
+  ]);
+  const served = { models: { default: 'a', models: new Map(models) }, namedAgents };
+  const instructions = { b: 'You are b.', 'agent/writer': 'You write for Acme.', '*': 'You work for Acme.' };
+  const { server } = await serve([], { ...served, instructions });
+  for (const name of ['writer', 'reader', 'other']) await server.post({ model: `agent/${name}`, input: 'Hi' });
+  await server.send('POST', '/v1/agents/reader/invoke', { inputs: {}, model: 'a' });
+  const told = models.map(([, model]) => model.requests.map((one) => one.instructions!.split('\n', 1)[0]));
+  expect(told).toEqual([
+    ['You work for Acme.', 'You work for Acme.'],
+    ['You write for Acme.', 'You are b.'],
+  ]);
+  const naming = (name: string, more: object = {}) =>
+    treadleServer({ ...served, ...more, store, instructions: { [name]: 'You are it.' } });
+  expect(() => naming('agent/writre')).toThrow(
+    'instructions names "agent/writre", which is not one of the models: a, b, agent/writer, agent/reader, agent/other.',
+  );
+  expect(() => naming('agent/x', { agentSettings: { writable: true } })).not.toThrow();
 });
 
 test('the instructions of a conversation can be changed and removed, and apply from the next message on', async () => {

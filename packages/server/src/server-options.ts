@@ -11,12 +11,17 @@ import {
 import type { AgentRegistry } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
 import type { Logger } from 'pino';
-import type { ServedModels, ServerStore } from './engine/engine.ts';
+import {
+  agentModelName,
+  agentNameIn,
+  type InjectionCheck,
+  type ServedModels,
+  type ServerStore,
+} from './engine/engine.ts';
 import { OWN_LABEL, type ToolExecutor } from './engine/executors.ts';
 import type { EveryRunOptions, NewRunOptions } from './engine/loop-options.ts';
 import type { McpServersOptions } from './engine/mcp-servers.ts';
 import type { WebhookOptions } from './engine/webhooks.ts';
-import type { InjectionCheck } from './engine/engine.ts';
 import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import type { ServerDevices } from './apis/devices/routes.ts';
@@ -37,7 +42,7 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly defaultTools?: readonly string[];
   /**
    * What every request tells the model, before the instructions of its conversation and its own: one text, or one for each model
-   * by name, with `*` for the others.
+   * by name, with `*` for the others. An agent, `agent/NAME`, without a text of its own has that of its model.
    */
   readonly instructions?: string | Readonly<Record<string, string>>;
   /** The MCP servers that requests may use: those that they name by their URL, and those that are configured here. */
@@ -344,13 +349,17 @@ export function checkServerOptions(options: TreadleServerOptions): void {
   checkInstructions(options);
 }
 
-function checkInstructions({ instructions = {}, models: { models } }: TreadleServerOptions): void {
+function checkInstructions({ instructions = {}, models: { models }, ...options }: TreadleServerOptions): void {
   if (typeof instructions === 'string') return;
+  const agents = options.namedAgents?.list().map(({ name }) => agentModelName(name)) ?? [];
+  const known = ['*', ...models.keys(), ...agents];
   for (const [name, text] of Object.entries(instructions)) {
-    if (name !== '*' && !models.has(name)) {
-      const known = [...models.keys()].join(', ');
+    // An agent that clients can write may come later.
+    const canCome = agentNameIn(name) !== undefined && options.agentSettings?.writable;
+    if (!known.includes(name) && !canCome) {
+      const names = known.slice(1).join(', ');
       throw invalidOption(
-        `instructions names "${name}", which is not one of the models: ${known}. "*" is for the others.`,
+        `instructions names "${name}", which is not one of the models: ${names}. "*" is for the others.`,
       );
     }
     if (typeof text !== 'string') throw invalidOption(`The instructions for "${name}" are not a text.`);

@@ -124,9 +124,9 @@ function engineSettings(options: ReplaceableOptions, log: Logger): EngineSetting
 
 function instructionsBy(
   given: NonNullable<TreadleServerOptions['instructions']>,
-): (model: string) => string | undefined {
+): NonNullable<Engine['instructionsFor']> {
   const texts = new Map(Object.entries(typeof given === 'string' ? { '*': given } : given));
-  return (model) => texts.get(model) ?? texts.get('*');
+  return (names) => texts.get([...names, '*'].find((name) => texts.has(name)) ?? '');
 }
 
 /** Those that the server was started with, and what of the current ones replaces them. */

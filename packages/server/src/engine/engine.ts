@@ -149,8 +149,8 @@ export interface Engine {
   readonly serverTools: ServerTools;
   readonly store: ServerStore;
   readonly limits: RunLimits;
-  /** What a model is told in every request, before anything else. Absent: nothing. */
-  readonly instructionsFor?: (model: string) => string | undefined;
+  /** What a model is told in every request, before anything else: the first of these names decides that has a text. Absent: nothing. */
+  readonly instructionsFor?: (names: readonly string[]) => string | undefined;
   readonly policy?: Policy;
   /** The ledger of the budgets that a caller's runs draw on. Absent, or undefined: there are none. */
   readonly ledgerFor?: (caller: Principal) => Ledger | undefined;

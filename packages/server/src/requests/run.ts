@@ -160,7 +160,8 @@ export async function planRun(
     ? { ...conversation.carried, exposure: { ...exposure, ...conversation.carried?.exposure } }
     : conversation.carried;
   const name = agent ? agentModelName(agent.agent.name) : servedName(engine, request.model);
-  const told = engine.instructionsFor?.(name) ?? '';
+  const own = agent && servedName({ models: engine.models }, request.invocation?.options.model ?? agent.agent.model);
+  const told = engine.instructionsFor?.(own === undefined ? [name] : [name, own]) ?? '';
   const instructions = [told, agent?.options.instructions ?? '', ...conversation.instructions];
   const size = conversationSize({ messages, instructions });
   const { approvals = false } = run;
