@@ -233,6 +233,28 @@ describe('a scripted model with the real tools', () => {
   });
 });
 
+test('a server tells the model of skills in every API, if it can activate them', async () => {
+  const store = sqliteStore(':memory:');
+  const model = scriptedModel(['1', '2', '3', '4', '5']);
+  const options = { store, skills, tools: [skillTool({ skills })] };
+  const message = { role: 'user', content: 'Hi' };
+  {
+    await using server = await startInProcess(model, { ...options, defaultTools: ['skill'] });
+    await server.send('POST', '/v1/responses', { model: 'm', input: 'Hi' });
+    await server.send('POST', '/v1/chat/completions', { model: 'm', messages: [message] });
+    await server.send('POST', '/v1/messages', { model: 'm', max_tokens: 100, messages: [message] });
+  }
+  {
+    await using server = await startInProcess(model, options);
+    await server.send('POST', '/v1/responses', { model: 'm', input: 'Hi' });
+    const own = { type: 'function', name: 'skill', parameters: { type: 'object', properties: {} } };
+    await server.send('POST', '/v1/responses', { model: 'm', input: 'Hi', tools: [own] });
+  }
+  const told = model.requests.map(({ instructions = '' }) => instructions.includes('- code-review: Reviews code'));
+  expect(told).toEqual([true, true, true, false, false]);
+  await store.close();
+});
+
 describe('the chat of the server', () => {
   test('a message with a slash activates a skill for the conversation, and the model learns of the others', async () => {
     const store = sqliteStore(':memory:');

@@ -31,6 +31,7 @@ import {
   type Verdict,
   type Waiting,
 } from '@treadle/core';
+import { skillsSection } from '@treadle/core/skills';
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
 import { ApiError } from '../api-error.ts';
@@ -168,28 +169,39 @@ export async function planRun(
   if (size > LARGE) await nextTurn();
   // Before the model is told that they are gone.
   if (after?.hasProcesses) await engine.kept?.killAbandoned(after.id);
-  return {
+  const planned = {
     ...run,
     request,
-    size,
     model: agent?.options.model ?? engine.models.models.get(name)!,
     modelName: name,
     agent,
     ...(agent && { given: givenTo(agent, request, conversation) }),
-    instructions: instructions.filter((text) => text !== '').join('\n\n'),
     messages: mergeSameRole(messages),
     ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
     ...(carried && { carried }),
     ...(after && { after: after.id }),
     ...(facts && { facts }),
     policy: engine.policy,
-    toolset: await toolsetOf(request, engine, run.caller, {
-      approvals,
-      lists,
-      recorded: run.recorded,
-      own: agent?.own,
-    }),
   };
+  // The last step that can fail, because it opens tools.
+  const toolset = await toolsetOf(request, engine, run.caller, {
+    approvals,
+    lists,
+    recorded: run.recorded,
+    own: agent?.own,
+  });
+  const skills = skillsFor(engine, toolset);
+  return {
+    ...planned,
+    size: size + skills.length,
+    instructions: [...instructions, skills].filter((text) => text !== '').join('\n\n'),
+    toolset,
+  };
+}
+
+/** What the model is told of skills. A tool of that name of somebody else has no mark. */
+function skillsFor({ skills = [] }: Pick<Engine, 'skills'>, { tools }: Toolset): string {
+  return tools.some(({ name, unnarrowed }) => name === 'skill' && unnarrowed) ? skillsSection(skills) : '';
 }
 
 /** Everything that people say in a conversation: clients of some APIs send all of it with each request. */

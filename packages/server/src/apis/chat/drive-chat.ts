@@ -1,5 +1,5 @@
 import { isPaused, waiting, type Item, type Message } from '@treadle/core';
-import { requestedSkills, skillsSection, withSkillText, type Skill } from '@treadle/core/skills';
+import { requestedSkills, withSkillText, type Skill } from '@treadle/core/skills';
 import type { RequestRecord } from '@treadle/store';
 import { badRequest } from '../../api-error.ts';
 import { storedState, type Conversation } from '../../history/conversation.ts';
@@ -89,11 +89,10 @@ export async function planMessage(
     ...(model !== undefined && { model }),
   };
   const { skills = [] } = engine;
-  const isOffered = (tools ?? engine.serverTools.defaultTools).includes('skill');
-  const said = withChatSkills({ messages, system, carried }, { skills, isOffered });
+  const said = withChatSkills({ messages, carried }, skills);
   const conversation = {
     messages: said.messages.map(sentMessage),
-    instructions: said.system,
+    instructions: system,
     carried: said.carried,
     after,
   };
@@ -106,21 +105,15 @@ export async function planMessage(
 /** What a new message is answered with. */
 interface ChatInput {
   readonly messages: readonly Message[];
-  readonly system: readonly string[];
   readonly carried: Conversation['carried'];
 }
 
 /**
  * A message that begins with a slash and the name of a skill activates it: the model gets its text with the message, and the
- * conversation is narrowed from then on. `isOffered`: the model can activate skills, so it learns of them. Rejects with a 400 if
- * the user may not activate the skill.
+ * conversation is narrowed from then on. Rejects with a 400 if the user may not activate the skill.
  */
-function withChatSkills(
-  { messages, system, carried }: ChatInput,
-  { skills, isOffered }: { readonly skills: readonly Skill[]; readonly isOffered: boolean },
-): ChatInput {
-  const section = isOffered ? skillsSection(skills) : '';
-  const told = { messages, system: section === '' ? system : [...system, section], carried };
+function withChatSkills({ messages, carried }: ChatInput, skills: readonly Skill[]): ChatInput {
+  const told = { messages, carried };
   const last = messages.at(-1);
   if (last?.role !== 'user') return told;
   const [, name, task = ''] = /^\/([a-z0-9-]+)(?:\s+(.*))?$/s.exec(messageText(last).trim()) ?? [];
@@ -128,7 +121,6 @@ function withChatSkills(
   const activation = requestedSkills(skills, [name], task);
   if (activation.type === 'refused') throw badRequest(activation.reason, 'message');
   return {
-    ...told,
     messages: [...messages.slice(0, -1), withSkillText(last, activation.text)],
     carried: { ...carried, narrow: [...(carried?.narrow ?? []), ...activation.narrow] },
   };
