@@ -321,6 +321,27 @@ describe('a run', () => {
     expect(lastText(6)).toContain('denied');
   });
 
+  test('finds nothing in files that its definition denies, also if it searches the folder above them', async () => {
+    await play.write('treadle.toml', FREE);
+    await play.write(
+      'agents/finder.yaml',
+      'description: Finds needles.\ntools: [grep, glob]\ngovernance: { paths: { deny: ["private/**"] } }\n',
+    );
+    await play.write('private/a.txt', 'needle 1');
+    await play.write('open/b.txt', 'needle 2');
+    const steps: readonly Step[] = [
+      call('grep', { pattern: 'needle' }),
+      call('glob', { pattern: 'private/*' }),
+      call('grep', { pattern: 'Finds', path: '.' }),
+      { text: ['ok'] },
+    ];
+    expect(await scripted(steps, 'finder', ...TOOLS, '--no-confirm')).toMatchObject({ code: 0 });
+    expect(lastText(1)).toContain('needle 2');
+    expect(lastText(1)).not.toContain('needle 1');
+    expect(lastText(2)).toContain('does not allow reads');
+    expect(lastText(3)).toContain('no match');
+  });
+
   test('of a task that is given to an agent is resumed with it', async () => {
     await play.write('treadle.toml', FREE);
     const file = 'agents/looker.yaml';

@@ -27,6 +27,7 @@ export type {
   Execution,
   Exit,
   FileOps,
+  NarrowedRun,
   FileStatus,
   FolderEntry,
   OpenFile,

@@ -1,10 +1,13 @@
-import type { HeldProcess } from '@treadle/core';
+import type { HeldProcess, ToolContext } from '@treadle/core';
 
 /** Where tools act: the files and the programs of one machine, around one working folder. */
 export interface Ops {
   readonly files: FileOps;
   readonly exec: ExecOps;
 }
+
+/** What narrows the run of a call. */
+export type NarrowedRun = Pick<ToolContext, 'narrowedBy' | 'narrowedRules'>;
 
 /**
  * The files of a machine. Paths are relative to the working folder, or absolute. Throws a `DeniedError` for what is not
@@ -13,8 +16,8 @@ export interface Ops {
 export interface FileOps {
   /** The working folder: absolute, with `/`. */
   readonly folder: string;
-  /** The same files for a run that these sources narrow, such as `skill:NAME`. Absent: they make no difference. */
-  narrowed?(by: readonly string[]): FileOps;
+  /** The same files for a run that is narrowed: its skills may show more, and its rules less. Absent: it makes no difference. */
+  narrowed?(run: NarrowedRun): FileOps;
   stat(path: string): Promise<FileStatus>;
   /** Opens a plain file for reading. The caller closes it. */
   open(path: string): Promise<OpenFile>;

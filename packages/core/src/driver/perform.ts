@@ -5,7 +5,7 @@ import { arePromised } from '../machine/approvals.ts';
 import { memoryOf, slotFor, toolEffectId, type Effect } from '../machine/effects.ts';
 import type { CallCheck, Event, RecordedVerdict, SettledResult } from '../machine/events.ts';
 import type { CheckedOutput } from '../machine/finish/finish.ts';
-import { isReadResult, isWithinNarrowing, narrowingSource } from '../machine/narrowing.ts';
+import { isReadResult, isWithinNarrowing, narrowingSource, rulesOfNarrowings } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
 import type { AgentRules, Handoff, Memory, RunFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
@@ -260,6 +260,7 @@ function runCheckedTool(
     remembered,
     memory: remembered && copyMemory(remembered.before),
     narrowedBy: context.state().narrowed?.map(narrowingSource),
+    narrowedRules: rulesOfNarrowings(context.state().narrowed),
     parked: opening.seq > 0 ? parkingFor(context, effect) : undefined,
   };
   const running = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);

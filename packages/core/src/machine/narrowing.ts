@@ -46,6 +46,12 @@ export function narrowingSource({ source = 'unnamed' }: Narrowing): string {
   return source;
 }
 
+/** The rules by which calls are judged besides the policy; undefined: there are none. */
+export function rulesOfNarrowings(narrowings: Narrowings): readonly PolicyRules[] | undefined {
+  const rules = narrowings?.flatMap((one) => one.rules ?? []) ?? [];
+  return rules.length === 0 ? undefined : rules;
+}
+
 /** Whether something narrows the run, in this turn or from the next one on. `source`: only what has this name. */
 export function isNarrowedBy({ narrowed = [], narrowing = [] }: State, source: string | undefined): boolean {
   return [...narrowed, ...narrowing].some(isLiftedBy(source));

@@ -232,6 +232,7 @@ class CallContext implements ToolContext {
   readonly context: unknown;
   readonly principal: ToolContext['principal'];
   readonly narrowedBy: ToolContext['narrowedBy'];
+  readonly narrowedRules: ToolContext['narrowedRules'];
   readonly run: ToolContext['run'];
   readonly memory: ToolContext['memory'];
   readonly parked: ToolContext['parked'];
@@ -246,6 +247,7 @@ class CallContext implements ToolContext {
     this.context = execution.context;
     this.principal = execution.principal;
     this.narrowedBy = execution.narrowedBy;
+    this.narrowedRules = execution.narrowedRules;
     this.run = execution.run;
     this.memory = execution.memory;
     this.parked = execution.parked;

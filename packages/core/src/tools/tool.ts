@@ -16,6 +16,7 @@ import type { Parking, State } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
 import type { Principal, Touch } from '../policy/port.ts';
+import type { PolicyRules } from '../policy/rules.ts';
 import type { Parked } from './result.ts';
 import { requireSchema, toJsonSchema, type OutputOf, type Schema } from './schema.ts';
 
@@ -117,6 +118,11 @@ export interface ToolContext {
   readonly principal: Principal | undefined;
   /** The sources of what narrows the run, such as `skill:NAME`. Absent: nothing does. */
   readonly narrowedBy?: readonly string[] | undefined;
+  /**
+   * The rules of what narrows the run, by which the call was judged besides the policy. A tool that looks for files itself applies
+   * them to each: only what the call names was judged.
+   */
+  readonly narrowedRules?: readonly PolicyRules[] | undefined;
   /** The run that the call belongs to. Only for tools that are runs themselves. */
   readonly run?: CallingRun | undefined;
   /**

@@ -1,7 +1,6 @@
 import { relative, resolve } from 'node:path/posix';
-import type { ToolContext } from '@treadle/core';
 import { DeniedError } from '../denied.ts';
-import type { ChangeOptions, FileOps, FileStatus, FolderEntry, OpenFile, WriteOptions } from '../ops.ts';
+import type { ChangeOptions, FileOps, FileStatus, FolderEntry, NarrowedRun, OpenFile, WriteOptions } from '../ops.ts';
 import { ToolError } from '../tool-error.ts';
 
 /** The files that tools can use, with paths and errors as models need them. Every path of a model goes through it. */
@@ -54,9 +53,9 @@ export function workspace(files: FileOps): Workspace {
   };
 }
 
-/** The files that the run of a call can use: also those of its skills. */
-export function workspaceOf(files: FileOps, { narrowedBy }: Pick<ToolContext, 'narrowedBy'>): Workspace {
-  return workspace(narrowedBy ? (files.narrowed?.(narrowedBy) ?? files) : files);
+/** The files that the run of a call can use: also those of its skills, and none that its rules deny. */
+export function workspaceOf(files: FileOps, context: NarrowedRun): Workspace {
+  return workspace(context.narrowedBy ? (files.narrowed?.(context) ?? files) : files);
 }
 
 async function guarded<T>(path: string, use: Promise<T>): Promise<T> {

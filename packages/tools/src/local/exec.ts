@@ -62,7 +62,7 @@ export function localExec(files: FileOps, { env }: ExecOptions): ExecOps {
 /** The folder that a program runs in. */
 export async function folderFor(files: FileOps, { workdir, narrowedBy }: ExecRequest): Promise<string> {
   if (workdir === undefined) return files.folder;
-  const usable = narrowedBy ? (files.narrowed?.(narrowedBy) ?? files) : files;
+  const usable = narrowedBy ? (files.narrowed?.({ narrowedBy }) ?? files) : files;
   const { path, type } = await usable.stat(workdir);
   if (type === 'folder') return path;
   throw Object.assign(new Error(`${JSON.stringify(workdir)} is not a folder`), { code: 'ENOTDIR' });

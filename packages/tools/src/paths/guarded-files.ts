@@ -34,13 +34,13 @@ import { open, readdir, type FileHandle } from 'node:fs/promises';
 import { posix, resolve } from 'node:path';
 import type { PathFacts } from '@treadle/core/policy';
 import { DeniedError, outsideText } from '../denied.ts';
-import type { FileOps, FileStatus } from '../ops.ts';
+import type { FileOps, FileStatus, NarrowedRun } from '../ops.ts';
 import { asStored, folderSpelling, inside, lexical, namedPath, pathFacts, type PathOptions } from './path-facts.ts';
 
 export interface GuardOptions extends PathOptions {
   /**
-   * Says why a file may not be used, or nothing. It gets the path and the place of what has been opened, and the sources of
-   * what narrows the run. Default: both have to be inside the folder.
+   * Says why a file may not be used, or nothing. It gets the path and the place of what has been opened, and what narrows the
+   * run. Default: both have to be inside the folder.
    */
   readonly check?: PathCheck;
 }
@@ -48,7 +48,7 @@ export interface GuardOptions extends PathOptions {
 export type PathCheck = (
   facts: PathFacts,
   use: 'read' | 'write',
-  narrowedBy?: readonly string[],
+  narrowed?: NarrowedRun,
 ) => string | undefined | Promise<string | undefined>;
 
 /** Something that stays the same whatever happens to its name. */
@@ -85,7 +85,7 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
   return {
     folder: spelled(lexical(resolve(folder))),
 
-    narrowed: (by) => guardedFilesWith(hold, { ...options, check: (facts, use) => check(facts, use, by) }),
+    narrowed: (run) => guardedFilesWith(hold, { ...options, check: (facts, use) => check(facts, use, run) }),
 
     async stat(path) {
       const held = await holdChecked(path, 'read');

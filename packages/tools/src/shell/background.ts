@@ -258,10 +258,11 @@ function startJob(
     starts.push(held);
     return held;
   };
-  const { key, lease, context: given, principal, narrowedBy, offer } = context;
+  const { key, lease, context: given, principal, narrowedBy, narrowedRules, offer } = context;
+  const kept = { key, lease, context: given, principal, narrowedBy, narrowedRules, offer };
   const ask = (): Promise<never> => Promise.reject(new Error('A call in the background cannot ask questions.'));
   const execute: Tool['execute'] = (own, { signal, report }) => {
-    const inside: ToolContext = { key, lease, context: given, principal, narrowedBy, signal, report, ask, hold, offer };
+    const inside: ToolContext = { ...kept, signal, report, ask, hold };
     ports.set(inside, { waitFor: (start) => starts.push(start), onWrite: (to) => (job.input = to) });
     const value = made.execute!(own, inside);
     // The result does not wait for a tool that was stopped, so this does.
