@@ -204,7 +204,11 @@ describe('governance', () => {
     [{ domains: ['example.com'] }, url('example.org'), 'deny'],
     [{ domains: { deny: ['example.com'] } }, url('example.com'), 'deny'],
     [{ domains: { ask: ['example.com'] } }, url('example.com'), 'ask'],
+    [{ domains: ['*'] }, url('example.org'), 'allow'],
+    [{ domains: { allow: ['*'], deny: ['example.org'] } }, url('example.org'), 'deny'],
     [{ commands: { deny: ['rm'] } }, { type: 'command', command: 'rm x' }, 'deny'],
+    [{ commands: ['ls'] }, { type: 'command', command: 'pwd' }, 'deny'],
+    [{ commands: ['*'] }, { type: 'command', command: 'pwd' }, 'allow'],
   ])('%j makes %j: %s', async (governance, touch, expected) => {
     expect(await verdict({ tools: ['*'], governance }, touch)).toBe(expected);
   });

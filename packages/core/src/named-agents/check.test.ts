@@ -223,6 +223,20 @@ test('a key without a value is not set', () => {
   expect(checked({ tools: null, constraints: { max_tokens: null } })).toEqual({ ...base, constraints: {} });
 });
 
+test.each([
+  [{ governance: null }, 'governance'],
+  [{ governance: { commands: null } }, 'governance.commands'],
+  [{ governance: { working_dir: null } }, 'governance.working_dir'],
+  [{ autonomy_level: null }, 'autonomy_level'],
+])('refuses %j, because a restriction without a value would restrict nothing', (definition, place) => {
+  const [problem, ...others] = problemsOf({ ...base, ...definition });
+  expect(others).toEqual([]);
+  expect([problem!.path.join('.'), problem!.message]).toEqual([
+    place,
+    'It has no value. Give it one, or remove the key.',
+  ]);
+});
+
 test('warns about what has no effect', () => {
   const result = checkNamedAgent({
     ...base,

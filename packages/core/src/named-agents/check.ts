@@ -73,6 +73,9 @@ function wrong(value: unknown, right: string, path: Path, { problems }: Finding)
   return undefined;
 }
 
+/** Without a value they would restrict nothing, which nobody means who writes them. */
+const RESTRICTIONS: Path = ['governance', 'autonomy_level'];
+
 function checkTable(
   value: Readonly<Record<string, unknown>>,
   path: Path,
@@ -88,7 +91,12 @@ function checkTable(
       continue;
     }
     // A key without a value, such as `tools:` in YAML.
-    if (part === null || part === undefined) continue;
+    if (part === null || part === undefined) {
+      if (RESTRICTIONS.includes(path[0] ?? key)) {
+        found.problems.push({ path: [...path, key], message: 'It has no value. Give it one, or remove the key.' });
+      }
+      continue;
+    }
     const full = checks[key]!(part, [...path, key], found);
     if (full !== undefined) checked[key] = full;
   }

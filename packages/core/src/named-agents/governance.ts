@@ -81,9 +81,9 @@ function governanceRules({ commands, paths, domains, working_dir: folder = '.' }
 
 type Lists = NonNullable<Governance['commands']>;
 
-/** With a list of what is allowed, everything else is denied: `*` is the least specific entry. */
+/** With a list of what is allowed, everything else is denied: `*` is the least specific entry. A list with `*` has it all. */
 function onlyAllowed(lists: Lists): Lists {
-  return lists.allow ? { ...lists, deny: ['*', ...(lists.deny ?? [])] } : lists;
+  return lists.allow && !lists.allow.includes('*') ? { ...lists, deny: ['*', ...(lists.deny ?? [])] } : lists;
 }
 
 /** Globs start at the folder of the agent. A denial that begins with `**` applies everywhere. */
