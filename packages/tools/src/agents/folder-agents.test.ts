@@ -53,13 +53,15 @@ describe('a file', () => {
       { line: 5, key: 'constraints.max_itertions', message: /Did you mean "max_iterations"\?/ },
     ],
     ['a.yaml', 'name: a\ndescription: A.\ntools:\n  - read\n  - "a b"\n', { line: 5, key: 'tools[1]' }],
+    ['a.yaml', 'name: a\ndescription: A.\ntoolz:\n  - read\n', { line: 3, key: 'toolz' }],
+    ['a.yaml', 'description: A.\ngovernance:\n  command:\n    - ls\n', { line: 3, key: 'governance.command' }],
+    ['a.yaml', 'description: A.\nownership:\n  escalation_target: x\n', { line: 2, key: 'ownership.owner' }],
     ['a.yaml', 'name: a\n', { line: 1, key: 'description', message: /It is missing/ }],
     ['a.yaml', 'name: a\nname: b\n', { line: 2, message: /not valid YAML/ }],
     ['a.yaml', 'name: "a\n', { message: /not valid YAML/ }],
     ['a.yaml', 'x: &x 1\ny: *x\n', { line: 2, message: /alias/ }],
     ['a.yaml', '- a\n', { line: 1, message: /has no keys/ }],
     ['a.yaml', '', { line: 1, message: /has no keys/ }],
-    ['a.yaml', `description: ${'['.repeat(20_000)}`, { message: /not valid YAML|nested too deeply/ }],
     ['a.json', '{"name": "a",\n "description": "A.",\n "tempearture": 1}', { line: 3, key: 'tempearture' }],
     ['a.json', '{"name": "a",\n "description": "A.",}', { line: 2, message: /not valid JSON/ }],
     ['a.json', 'name: a', { message: /not valid JSON/ }],
@@ -79,6 +81,13 @@ describe('a file', () => {
     const [problem] = parsed.type === 'invalid' ? parsed.problems : [];
     expect(problem).toMatchObject({ file: `/agents/${name}`, ...rest });
     if (message) expect(problem!.message).toMatch(message);
+  });
+
+  test('that is nested too deeply has a problem', () => {
+    const parsed = parseAgentFile(`description: ${'['.repeat(20_000)}`, '/agents/a.yaml');
+    expect(parsed).toMatchObject({
+      problems: [{ file: '/agents/a.yaml', message: expect.stringMatching(/not valid YAML|nested too deeply/) }],
+    });
   });
 
   test('that is bad leaves the others working', async () => {

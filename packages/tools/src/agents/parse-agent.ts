@@ -1,5 +1,5 @@
 import { checkNamedAgent, isAgentName, type AgentProblem, type NamedAgent } from '@treadle/core/named-agents';
-import { isNode, stringify, type Document } from 'yaml';
+import { isMap, isNode, isScalar, stringify, type Document } from 'yaml';
 import { frontMatter, yamlTable } from '../yaml-table.ts';
 
 /*
@@ -95,10 +95,14 @@ function plainOf(document: Document): Record<string, unknown> | undefined {
   }
 }
 
-/** The line of the value at a path, or of the nearest one around it. */
+/** The line of the key or of the entry at a path, or of the nearest one around it. */
 function lineAt(document: Document, path: AgentProblem['path'], lineOf: (offset: number) => number): number {
   for (let length = path.length; length > 0; length--) {
-    const node = document.getIn(path.slice(0, length), true);
+    const around = document.getIn(path.slice(0, length - 1), true);
+    const last = path[length - 1];
+    // The value of a key may begin on a later line.
+    const pair = isMap(around) ? around.items.find(({ key }) => isScalar(key) && key.value === last) : undefined;
+    const node = pair?.key ?? document.getIn(path.slice(0, length), true);
     if (isNode(node) && node.range) return lineOf(node.range[0]);
   }
   return 1;
