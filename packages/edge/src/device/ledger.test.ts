@@ -45,7 +45,13 @@ test('remembers over a restart what has ended, what was interrupted, and what ne
   const next = await opened();
   expect([next.stateOf('a'), next.stateOf('b'), next.stateOf('c')]).toEqual(['done', 'interrupted', undefined]);
   expect(await next.reportOf('a')).toEqual(done('a'));
-  expect(await next.reportOf('b')).toMatchObject({ status: 'error', error_type: 'interrupted', request_id: 'b' });
+  expect(await next.reportOf('b')).toMatchObject({
+    status: 'error',
+    error_type: 'interrupted',
+    request_id: 'b',
+    // When it began: an orchestrator acknowledges what nobody has asked about for a day.
+    timestamp: now,
+  });
   expect(next.unacknowledged()).toEqual(['a', 'b']);
   expect((await opened()).stateOf('b')).toBe('interrupted');
 });
@@ -70,6 +76,23 @@ test('keeps an acknowledged result for an hour, and its id for a week', async ()
   const later = await opened();
   expect([later.stateOf('a'), await later.reportOf('a')]).toEqual(['forgotten', undefined]);
   now += 7 * 86_400_000;
+  expect((await opened()).stateOf('a')).toBeUndefined();
+});
+
+test('keeps what nobody has acknowledged for ever: somebody may still ask, and must not be told that it never began', async () => {
+  const ledger = await opened();
+  await ledger.begin('a', 'x');
+  await ledger.end(done('a'));
+  await ledger.begin('b', 'x');
+  now += 30 * 86_400_000;
+  const later = await opened();
+  expect([later.stateOf('a'), later.stateOf('b')]).toEqual(['done', 'interrupted']);
+  expect(await later.reportOf('a')).toEqual(done('a'));
+  // The week begins when it is acknowledged.
+  await later.acknowledge(['a']);
+  now += 6 * 86_400_000;
+  expect((await opened()).stateOf('a')).toBe('forgotten');
+  now += 2 * 86_400_000;
   expect((await opened()).stateOf('a')).toBeUndefined();
 });
 

@@ -10,7 +10,8 @@ import type { BlobReference, ResultReport } from '../protocol/report.ts';
  * 2. `end` resolves when the result is synced. It is reported only after that.
  * 3. A call that began and has not ended when the ledger is opened was interrupted: nobody knows whether it took effect.
  * 4. A result is kept until it is acknowledged, and for KEEP_MS more: who acknowledges it may crash before it is recorded there.
- * 5. An id is kept for a week. A command that is delivered after that has expired.
+ * 5. An id is kept for a week after it was acknowledged. A command that is delivered after that has expired. What nobody has
+ *    acknowledged is kept for ever: `maxResults` bounds it.
  * 6. Only the last line of the file can be incomplete: it was never synced, and is dropped. Any other damage is an error. What a
  *    failed write left is cut off before the next one.
  */
@@ -114,7 +115,7 @@ class FileLedger implements Ledger {
     for (const [id, entry] of this.#entries) {
       if (entry.state !== 'running') continue;
       entry.state = 'interrupted';
-      entry.report = interruptedReport(id, entry.tool);
+      entry.report = interruptedReport(id, entry);
     }
     await this.#compact();
   }
@@ -309,9 +310,9 @@ class FileLedger implements Ledger {
   #forgetOld(): void {
     const now = this.#now();
     for (const [id, entry] of this.#entries) {
-      if (entry.state === 'running') continue;
-      if (now - entry.at > KEEP_IDS_MS) this.#entries.delete(id);
-      else if (now - (entry.acknowledgedAt ?? now) > KEEP_MS) {
+      const age = now - (entry.acknowledgedAt ?? now);
+      if (age > KEEP_IDS_MS) this.#entries.delete(id);
+      else if (age > KEEP_MS) {
         entry.state = 'forgotten';
         delete entry.report;
         delete entry.blob;
@@ -392,13 +393,14 @@ function stateIn({ error_type: type, elapsed_ms: elapsed }: ResultReport): CallS
   return type === 'cancelled' && elapsed === undefined ? 'cancelled' : 'done';
 }
 
-function interruptedReport(id: string, tool: string): ResultReport {
+function interruptedReport(id: string, { tool, at }: Pick<Entry, 'tool' | 'at'>): ResultReport {
   return {
     request_id: id,
     status: 'error',
     tool,
     error: `The device ended while the tool '${tool}' ran. It is not known whether it took effect.`,
     error_type: 'interrupted',
+    timestamp: at,
   };
 }
 

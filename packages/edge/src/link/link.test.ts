@@ -314,6 +314,35 @@ describe('a device that is away', () => {
     expect([resultText(done), done.text, started.length]).toEqual(['open', 'It is open.', 1]);
   });
 
+  it('keeps the result of a parked call until the run has asked for it', async () => {
+    const ledger = await openLedger({ folder });
+    await device(runner(), { ledger });
+    const made = await ready({ onOffline: 'wait', waitMs: 60_000 });
+    const journal = memoryJournal();
+    const model = scriptedModel([call('open the door'), 'It is open.']);
+    const tools = deviceTools(made, 'pi');
+    const running = runLoop({ runId: 'door', model, tools, journal, input: 'Open the door' });
+    const { end } = await startedCall(1);
+    const { mqttClient } = await import('../mqtt/client.ts');
+    const thief = mqttClient({ url: broker.url, clientId: 'treadle-edge-pi', protocol: 4, onMessage: () => {} });
+    expect((await running).waiting).toMatchObject([{ type: 'parked', on: 'device:pi' }]);
+    await thief.close();
+    const reported = new Promise<void>((done) => made.watch(({ kind, message }) => isResult(kind, message) && done()));
+    end(success('open'));
+    await reported;
+    // Sends what it would acknowledge.
+    await made.close();
+    const second = await ready({ onOffline: 'wait', waitMs: 60_000 });
+    await second.ping('pi');
+    expect(ledger.unacknowledged()).toEqual(['door/t1.tool.0']);
+    const done = await runLoop({ runId: 'door', model, tools: deviceTools(second, 'pi'), journal });
+    expect([resultText(done), started.length]).toEqual(['open', 1]);
+    await second.close();
+    const third = await ready();
+    await third.ping('pi');
+    expect(ledger.unacknowledged()).toEqual([]);
+  });
+
   it('sends the command again when the device comes back during a call', async () => {
     await device(runner());
     const made = await ready({}, { offlineGraceMs: 60_000 });
@@ -327,6 +356,9 @@ describe('a device that is away', () => {
     expect(started).toHaveLength(1);
   });
 });
+
+const isResult = (kind: string, message: unknown): boolean =>
+  kind === 'reports' && (message as { readonly tool?: string }).tool === 'bash';
 
 /** A tool of a link that is closed, for another one. */
 function rebound(one: Tool, made: EdgeLink): Tool {

@@ -486,7 +486,9 @@ class Link implements EdgeLink {
       if (this.#waiters.get(requestId) === waiter) this.#waiters.delete(requestId);
       cancelTimer();
       signal?.removeEventListener('abort', onAbort);
-      if (reported.type !== 'report' && sent.type === 'tool') this.#abandon(requestId);
+      // A call that waits for its device is asked about again.
+      const isParked = reported.type === 'offline' && device.options.onOffline === 'wait';
+      if (reported.type !== 'report' && !isParked && sent.type === 'tool') this.#abandon(requestId);
       resolve(reported);
     };
     const onAbort = (): void => settle({ type: 'aborted' });
