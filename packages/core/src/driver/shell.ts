@@ -55,6 +55,14 @@ export type Listener = (item: Item, before?: State, after?: State) => unknown;
 /** The abort reason for effects of a detached run. Child runs that are aborted with it detach too. */
 export const DETACHED: DOMException = new DOMException('The run was detached.', 'AbortError');
 
+/**
+ * Whether the signal of a call was aborted because this process does not drive the run any more. The run has not ended: whoever
+ * resumes it asks about the call with `verify`. So a call that goes on elsewhere need not be cancelled.
+ */
+export function isDetached({ reason }: AbortSignal): boolean {
+  return reason === DETACHED;
+}
+
 /** The abort reason for tools that wait for answers when the run pauses. */
 const PAUSED: DOMException = new DOMException('The run was paused until its questions have answers.', 'AbortError');
 

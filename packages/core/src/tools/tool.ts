@@ -103,7 +103,7 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
 }
 
 export interface ToolContext {
-  /** Aborts on cancel, timeout, the run's deadline, and when another process has taken over the run. */
+  /** Aborts on cancel, timeout, the run's deadline, and when this process stops to drive the run (`isDetached`). */
   readonly signal: AbortSignal;
   /** `runId/effectId`; the same when the call runs again after a crash. */
   readonly key: string;

@@ -1,5 +1,6 @@
 import { createHash } from 'node:crypto';
 import {
+  isDetached,
   Parked,
   stableJson,
   tool,
@@ -28,6 +29,7 @@ import { offlineOutput, outputOf, type ReportedCall } from './results.ts';
  *    the one here, so that its answer wins.
  * 2. `verify` asks the device what became of a call. A call that the device never began may run; one that it has ended has its
  *    result; one that runs is waited for. Without an answer it is unknown.
+ *    A call that is given up is cancelled on the device, unless its run is only detached.
  * 3. While the device is away, a call fails at once, or is parked until the device is back. A parked call is sent again under
  *    its key, which the device executes at most once.
  * 4. What a call touches is on the device, whatever the device says. A call always touches the device.
@@ -210,7 +212,8 @@ async function sendCall(call: Call): Promise<Reported> {
       onProgress: context.report,
     },
   );
-  if (reported.type === 'aborted' || reported.type === 'timeout') cancelCall(call);
+  // Of a run that is only detached, somebody else asks for the result.
+  if (reported.type === 'timeout' || (reported.type === 'aborted' && !isDetached(context.signal))) cancelCall(call);
   return reported.type === 'report' ? whole(call, reported.report) : reported;
 }
 

@@ -367,7 +367,10 @@ function rebound(one: Tool, made: EdgeLink): Tool {
 }
 
 describe('after a crash of this side', () => {
-  async function interrupted(answer: (call: RunnerCall) => Outcome | undefined): Promise<LoopResult> {
+  async function interrupted(
+    answer: (call: RunnerCall) => Outcome | undefined,
+    onSecond = (): void => {},
+  ): Promise<LoopResult> {
     await device(runner(answer));
     const first = await ready();
     const journal = memoryJournal();
@@ -382,8 +385,17 @@ describe('after a crash of this side', () => {
     controller.abort();
     await first.close();
     const second = await ready();
+    onSecond();
     return runLoop({ runId: 'crash', journal, model, tools: deviceTools(second, 'pi') });
   }
+
+  it('a call that still runs goes on, and its result is waited for', async () => {
+    const result = await interrupted(
+      () => undefined,
+      () => started[0]!.end(success(started[0]!.signal.aborted ? 'cancelled' : 'paid once')),
+    );
+    expect([resultText(result), started.length]).toEqual(['paid once', 1]);
+  });
 
   it('a call that has ended has its result, and does not run again', async () => {
     const result = await interrupted(() => success('paid once'));

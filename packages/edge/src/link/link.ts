@@ -1,5 +1,5 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { systemClock, type Clock } from '@treadle/core';
+import { isDetached, systemClock, type Clock } from '@treadle/core';
 import { mqttClient, type MqttClient, type MqttOptions } from '../mqtt/client.ts';
 import { capabilitiesFrom, decodeCapabilities, type Capabilities, type OfferedTool } from '../protocol/capabilities.ts';
 import { encodeCommand, MAX_PART_BYTES, type KnownCommand } from '../protocol/command.ts';
@@ -486,9 +486,10 @@ class Link implements EdgeLink {
       if (this.#waiters.get(requestId) === waiter) this.#waiters.delete(requestId);
       cancelTimer();
       signal?.removeEventListener('abort', onAbort);
-      // A call that waits for its device is asked about again.
-      const isParked = reported.type === 'offline' && device.options.onOffline === 'wait';
-      if (reported.type !== 'report' && !isParked && sent.type === 'tool') this.#abandon(requestId);
+      // A call that waits for its device, or whose run is detached, is asked about again.
+      const isAskedAgain =
+        reported.type === 'offline' ? device.options.onOffline === 'wait' : signal !== undefined && isDetached(signal);
+      if (reported.type !== 'report' && !isAskedAgain && sent.type === 'tool') this.#abandon(requestId);
       resolve(reported);
     };
     const onAbort = (): void => settle({ type: 'aborted' });
