@@ -333,6 +333,41 @@ it('does not execute a call that it cannot record', async () => {
   expect(started).toEqual([]);
 });
 
+it('goes on if a recorded result cannot be read, and says that the call has ended', async () => {
+  const first = await agent();
+  await call('a');
+  (await startedCall(1)).end({ ...OK, result: 'x'.repeat(20_000) });
+  await reportOf('a');
+  await first.close(0);
+  rmSync(join(folder, 'blobs'), { recursive: true });
+  const lines: string[] = [];
+  await agent({ log: ({ message }) => lines.push(message) });
+  await call('a');
+  expect(await reportOf('a', 2)).toMatchObject({ status: 'error', error_type: 'interrupted' });
+  await send('query', { target: 'a' }, { request_id: 'q' });
+  expect(await reportOf('q')).toMatchObject({ result: { state: 'done', report: { error_type: 'interrupted' } } });
+  expect(started).toHaveLength(1);
+  expect(lines).toContain('a result could not be read');
+});
+
+it('gives the same answer to a refused call that is delivered twice, and takes another attempt', async () => {
+  await agent({ maxParallel: 1, maxQueued: 0 });
+  const expires_at = Date.now() + 60_000;
+  await call('a');
+  const { end } = await startedCall(1);
+  await call('b', { expires_at });
+  expect(await reportOf('b')).toMatchObject({ error_type: 'busy' });
+  end();
+  await reportOf('a');
+  // The orchestrator was told that it did not run.
+  await call('b', { expires_at });
+  expect(await reportOf('b', 2)).toMatchObject({ error_type: 'busy' });
+  expect(started).toHaveLength(1);
+  await call('b', { expires_at: expires_at + 1 });
+  (await startedCall(2)).end();
+  expect(await reportOf('b', 3)).toMatchObject({ status: 'success' });
+});
+
 it('waits for what runs when it shuts down, and takes nothing new', async () => {
   const shutdowns: unknown[] = [];
   const one = await agent({ maxParallel: 1, onShutdown: (reason) => shutdowns.push(reason) });

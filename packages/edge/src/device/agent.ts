@@ -16,7 +16,8 @@ import type { Described, Outcome, Runner } from './runner.ts';
  *
  * 1. A call executes after the ledger has synced that it begins, and its report is sent after the ledger has synced its result.
  * 2. A request id executes at most once, however often it is delivered, and whenever the device is killed.
- * 3. What arrives after its expiry, for another start of the device, or while the queue is full, is refused, and not executed.
+ * 3. What arrives after its expiry, for another start of the device, or while the queue is full, is refused, and not executed,
+ *    also if it is delivered again. Only a later expiry makes it another attempt.
  * 4. Whenever it connects, it publishes its status and capabilities, and sends every report that nobody has acknowledged.
  * 5. It takes nothing new when it shuts down, and waits for what runs.
  */
@@ -59,7 +60,7 @@ export interface DeviceAgent {
 const MAX_PARALLEL = 4;
 const MAX_QUEUED = 32;
 const TIMEOUT_MS = 30_000;
-/** Answers to operations that were delivered twice. */
+/** Answers to operations and refusals of calls that were delivered twice. */
 const MAX_REMEMBERED = 512;
 
 const SYSTEM_CLOCK: Clock = {
@@ -77,6 +78,8 @@ interface OpenCall {
   readonly receivedAt: number;
   /** By when it has to be reported. */
   readonly dueAt: number;
+  /** Of its command. */
+  readonly expiresAt: number | undefined;
   readonly controller: AbortController;
   isRunning: boolean;
   /** Of the time that it may wait. */
@@ -102,6 +105,8 @@ class Agent implements DeviceAgent {
   readonly #queue: OpenCall[] = [];
   /** Operations of this start of the device, by their ids. */
   readonly #operated = new Map<string, Promise<ResultReport>>();
+  /** Calls that were reported as not executed, until the commands that were refused have expired. */
+  readonly #refused = new Map<string, { readonly why: Outcome; readonly until: number }>();
   #described: Described;
   #client: MqttClient | undefined;
   #running = 0;
@@ -248,7 +253,7 @@ class Agent implements DeviceAgent {
     const refusal = this.#refusalOf(command);
     switch (command.type) {
       case 'tool':
-        return void this.#take(id, command.payload, refusal).catch((error: Error) => this.#broken(id, error));
+        return void this.#take(command, refusal).catch((error: Error) => this.#broken(id, error));
       case 'ops':
         return this.#operate(id, command.payload, refusal ?? this.#withoutSession(command));
       case 'ack':
@@ -307,7 +312,10 @@ class Agent implements DeviceAgent {
   }
 
   /** Takes a call, or answers it with what is known about it. */
-  async #take(id: string, payload: ToolPayload, refusal: Outcome | undefined): Promise<void> {
+  async #take(
+    { request_id: id, payload, expires_at: expiresAt }: Extract<KnownCommand, { type: 'tool' }>,
+    refusal: Outcome | undefined,
+  ): Promise<void> {
     const { ledger, maxQueued = MAX_QUEUED, maxParallel = MAX_PARALLEL, timeoutMs = TIMEOUT_MS } = this.#options;
     // It runs, and will be reported.
     if (this.#calls.has(id)) return;
@@ -315,6 +323,12 @@ class Agent implements DeviceAgent {
       const report = await this.#recorded(id);
       const gone = 'The call was executed before. Its result was acknowledged, and is not kept any more.';
       return this.#publish(report ?? this.#report(id, payload.tool, unavailable(gone, 'interrupted')));
+    }
+    const receivedAt = this.#clock.now();
+    const dueAt = receivedAt + (payload.timeout_ms ?? timeoutMs);
+    const before = this.#refused.get(id);
+    if (before && expiresAt !== undefined && expiresAt <= before.until) {
+      return this.#publish(this.#report(id, payload.tool, before.why));
     }
     const full = ledger.whyFull();
     const isFull = this.#running >= maxParallel && this.#queue.length >= maxQueued;
@@ -325,13 +339,16 @@ class Agent implements DeviceAgent {
         ? unavailable(`The device runs ${this.#running} calls, and ${this.#queue.length} wait.`, 'busy')
         : undefined) ??
       (full === undefined ? undefined : unavailable(`The device takes no calls: ${full}.`, 'busy'));
-    if (why) return this.#publish(this.#report(id, payload.tool, why));
-    const receivedAt = this.#clock.now();
+    if (why) {
+      this.#refuse(id, why, expiresAt);
+      return this.#publish(this.#report(id, payload.tool, why));
+    }
     const call: OpenCall = {
       id,
       payload,
       receivedAt,
-      dueAt: receivedAt + (payload.timeout_ms ?? timeoutMs),
+      dueAt,
+      expiresAt,
       controller: new AbortController(),
       isRunning: false,
       stopWaiting: ignore,
@@ -345,6 +362,16 @@ class Agent implements DeviceAgent {
       void this.#settle(call, unavailable('The call waited for too long, and was not executed.', 'timeout'));
     });
     return undefined;
+  }
+
+  /** A command without an expiry may be another attempt: it is not known. */
+  #refuse(id: string, why: Outcome, until: number | undefined): void {
+    if (until === undefined) return;
+    const now = this.#clock.now();
+    for (const [other, { until: end }] of this.#refused) if (end < now) this.#refused.delete(other);
+    this.#refused.set(id, { why, until });
+    const [oldest] = this.#refused.keys();
+    if (this.#refused.size > MAX_REMEMBERED) this.#refused.delete(oldest!);
   }
 
   #startNext(): void {
@@ -401,7 +428,7 @@ class Agent implements DeviceAgent {
           why: (error as Error).message,
         });
       }
-    }
+    } else this.#refuse(id, outcome, call.expiresAt);
     this.#calls.delete(id);
     await this.#publish((await this.#recorded(id)) ?? report);
     this.#log({
@@ -519,11 +546,17 @@ class Agent implements DeviceAgent {
     };
   }
 
-  /** The recorded report of a call, or a reference to it if it is too large for a message. */
+  /** The recorded report of a call, or a reference to it if it is too large for a message. Never rejects. */
   async #recorded(id: string): Promise<ResultReport | undefined> {
     const { ledger } = this.#options;
     const blob = ledger.blobOf(id);
-    if (!blob) return ledger.reportOf(id);
+    if (!blob) {
+      return ledger.reportOf(id).catch((error: Error) => {
+        this.#log({ level: 'warn', message: 'a result could not be read', request: id, why: error.message });
+        const lost = `The call has ended, but its result cannot be read: ${error.message}`;
+        return this.#report(id, undefined, unavailable(lost, 'interrupted'));
+      });
+    }
     const state = ledger.stateOf(id);
     return { request_id: id, status: state === 'done' ? 'success' : 'error', result_blob: blob, session: this.session };
   }

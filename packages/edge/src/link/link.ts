@@ -150,11 +150,11 @@ export type Sent = Pick<KnownCommand, 'type' | 'payload'> & {
 interface Waiter {
   readonly device: Device;
   readonly sent: Sent;
-  readonly expiresMs: number;
+  /** The same whenever it is sent: a device that has refused it does not take it for another attempt. */
+  readonly expiresAt: number;
   readonly settle: (reported: Reported) => void;
   readonly onProgress?: ((progress: unknown) => void) | undefined;
   readonly failsOffline: boolean;
-  readonly dueAt: number;
   /** The difference of the clocks that it was sent with. */
   clockOffsetMs: number;
   /** The broker may have got it. */
@@ -496,11 +496,10 @@ class Link implements EdgeLink {
     const waiter: Waiter = {
       device,
       sent,
-      expiresMs,
+      expiresAt: this.#clock.now() + Math.min(expiresMs, timeoutMs),
       settle,
       onProgress,
       failsOffline,
-      dueAt: this.#clock.now() + timeoutMs,
       clockOffsetMs: device.clockOffsetMs,
       wasSent: false,
     };
@@ -515,18 +514,16 @@ class Link implements EdgeLink {
   }
 
   #publish(waiter: Waiter): void {
-    const { device, sent, expiresMs, dueAt } = waiter;
+    const { device, sent, expiresAt } = waiter;
     waiter.clockOffsetMs = device.clockOffsetMs;
     if (!this.isConnected) return;
     waiter.wasSent = true;
     const { name } = device.options;
-    const now = this.#clock.now();
     const { requestId, session, ...rest } = sent;
-    const left = Math.min(expiresMs, dueAt - now);
     const command = {
       ...rest,
       request_id: requestId,
-      expires_at: Math.round(now + left + device.clockOffsetMs),
+      expires_at: Math.round(expiresAt + device.clockOffsetMs),
       ...(session !== undefined && { session }),
     } as KnownCommand;
     const payload = encodeCommand(command);
@@ -534,7 +531,7 @@ class Link implements EdgeLink {
       topic: this.#topics.commands(name),
       payload,
       qos: 1,
-      expiresMs: Math.max(1, left),
+      expiresMs: Math.max(1, expiresAt - this.#clock.now()),
       responseTopic: this.#topics.reports(name),
     });
   }
