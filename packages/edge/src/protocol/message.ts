@@ -13,6 +13,9 @@ export const MAX_MESSAGE_BYTES: number = 1024 * 1024;
 /** A list of tools with their schemas is one message. */
 export const MAX_CAPABILITIES_BYTES: number = 4 * 1024 * 1024;
 
+/** Levels of a message. Deeper JSON can be read, but not written again: that overflows the stack. */
+const MAX_DEPTH = 200;
+
 /** 1 to 256 characters without control characters. */
 export const REQUEST_ID = { type: 'string', minLength: 1, maxLength: 256, pattern: '^[^\\p{Cc}]*$' } as const;
 
@@ -30,12 +33,35 @@ export function parseMessage(bytes: Uint8Array | string, maxBytes: number = MAX_
   if (size > maxBytes) return { problem: `it has ${size} bytes, and at most ${maxBytes} are read` };
   try {
     const text = typeof bytes === 'string' ? bytes : DECODER.decode(bytes);
+    if (depthOf(text) > MAX_DEPTH) return { problem: `it has more than ${MAX_DEPTH} levels` };
     const value: unknown = JSON.parse(text);
     if (isFields(value)) return { value };
     return { problem: 'it is not a JSON object' };
   } catch (error) {
     return { problem: error instanceof SyntaxError ? 'it is not JSON' : 'it is not UTF-8' };
   }
+}
+
+/** How deep the objects and lists of a JSON text are nested. */
+function depthOf(text: string): number {
+  let [depth, deepest] = [0, 0];
+  for (let at = 0; at < text.length; at++) {
+    const character = text[at];
+    if (character === '"') at = stringEnd(text, at);
+    else if (character === '[' || character === '{') deepest = Math.max(deepest, ++depth);
+    else if (character === ']' || character === '}') depth--;
+  }
+  return deepest;
+}
+
+/** The index of the quote that ends the string which begins there, or of the end of the text. */
+function stringEnd(text: string, start: number): number {
+  for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
+    let slashes = 0;
+    while (text[end - 1 - slashes] === '\\') slashes++;
+    if (slashes % 2 === 0) return end;
+  }
+  return text.length;
 }
 
 const DECODER = new TextDecoder('utf-8', { fatal: true });

@@ -49,6 +49,12 @@ describe('topics', () => {
 });
 
 describe('commands', () => {
+  it('counts no brackets of texts as levels', () => {
+    const text = `"\\${'['.repeat(300)}`;
+    const command = { command: 'ping', request_id: 'r', payload: { text } };
+    expect(decodeCommand(json(command))).toMatchObject({ type: 'command', command: { payload: { text } } });
+  });
+
   it('reads the command of the document, with its id in both places', () => {
     const given = {
       command: 'tool',
@@ -109,6 +115,13 @@ describe('commands', () => {
     ['no JSON', '{', 'invalid', undefined, 'it is not JSON'],
     ['no UTF-8', new Uint8Array([0xff, 0xfe]), 'invalid', undefined, 'it is not UTF-8'],
     ['a list', '[]', 'invalid', undefined, 'it is not a JSON object'],
+    [
+      'too many levels',
+      `{"command":"ping","request_id":"r\\"","x":${'['.repeat(200)}${']'.repeat(200)}}`,
+      'invalid',
+      undefined,
+      'it has more than 200 levels',
+    ],
     ['null', 'null', 'invalid', undefined, 'it is not a JSON object'],
     ['no command', json({ request_id: 'r' }), 'invalid', 'r', 'command'],
     ['no id', json({ command: 'ping' }), 'invalid', undefined, 'request_id is missing'],
