@@ -9,9 +9,9 @@ import {
   type RunAgentInput,
   type RunAgentParameters,
 } from '@ag-ui/client';
-import { streamLoop, tool } from '@treadle/core';
+import { streamLoop, tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { toAgUiResponse, toUIMessageStreamResponse } from '@treadle/server';
+import { hashKey, toAgUiResponse, toUIMessageStreamResponse } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { DefaultChatTransport } from 'ai';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -33,6 +33,12 @@ const THINKING: ScriptStep = {
   usage: { inputTokens: 1, outputTokens: 1 },
   model: 'm',
 };
+
+/** As `treadle serve` without keys: calls are denied unless a person answers. */
+const ASKING = {
+  policy: { judge: (calls) => calls.map(() => ({ type: 'deny', reason: 'Nobody can be asked.' })) },
+  askingPolicy: { judge: (calls) => calls.map(() => ({ type: 'ask' })) },
+} as const satisfies Record<string, Policy>;
 
 /** The status of the answer of the only conversation, once it has ended. */
 async function endedStatus(server: InProcessServer): Promise<string> {
@@ -97,6 +103,26 @@ describe('a chat of the AI SDK', () => {
       { type: 'step-start' },
       { type: 'text', text: 'As you like.', state: 'done' },
     ]);
+  });
+
+  test('is asked about approvals without a setting, unless the server has keys', async () => {
+    const call = { calls: [{ name: 'time' }] };
+    using model = scriptedModel([call, 'It is noon.', call, 'I may not.']);
+    {
+      await using server = await startInProcess(model, { ...withTools(time), ...ASKING });
+      const chat = new TestChat(server, 'c');
+      await chat.sendMessage({ text: 'Time?' });
+      const asked = chat.lastMessage!.parts.at(-1) as unknown as { approval: { id: string } };
+      await chat.addToolApprovalResponse({ id: asked.approval.id, approved: true });
+      while (chat.status !== 'ready') await new Promise(setImmediate);
+      expect(chat.shown()).toContainEqual(expect.objectContaining({ type: 'dynamic-tool', output: '12:00' }));
+    }
+    const keys = [{ name: 'ann', hash: hashKey('right'), scopes: ['chat:write', 'tools:execute'] as const }];
+    await using server = await startInProcess(model, { ...withTools(time), ...ASKING, keys });
+    const headers = { authorization: 'Bearer right', accept: 'text/event-stream; protocol=ui-message-stream' };
+    const chat = new TestChat(server, 'c', {}, headers);
+    await chat.sendMessage({ text: 'Time?' });
+    expect(chat.shown()).toContainEqual(expect.objectContaining({ type: 'dynamic-tool', state: 'output-error' }));
   });
 
   test.each([

@@ -162,6 +162,79 @@ describe('a chat of the AI SDK', () => {
     expect(await stored(server, chat)).toEqual({ current: ['a', 'b', 'One.', 'c', 'Two.'], branches: [] });
   });
 
+  test('continues its last answer when it sends nothing new, in the same message', async () => {
+    using model = scriptedModel(['One, ', 'two, ', 'three.', 'Four.', 'Five.']);
+    await using server = await startInProcess(model);
+    const chat = new TestChat(server, 'c');
+    await say(chat, 'Count');
+    const { id } = chat.lastMessage!;
+    for (const _ of [1, 2]) await chat.sendMessage();
+    expect(chat.error).toBeUndefined();
+    const continued = ['user: Count', 'assistant: One, ', 'user: Continue.', 'assistant: two, ', 'user: Continue.'];
+    expect(lastSent(model)).toEqual(continued);
+    expect(chat.messages.map((message) => message.id).slice(1)).toEqual([id]);
+    const texts = chat.lastMessage!.parts.flatMap((part) => (part.type === 'text' ? part.text : []));
+    expect(texts).toEqual(['One, ', 'two, ', 'three.']);
+    await say(chat, 'And then?');
+    expect(lastSent(model)).toEqual([...continued, 'assistant: three.', 'user: And then?']);
+    const all = await stored(server, chat);
+    const counted = ['Count', 'One, ', 'Continue.', 'two, ', 'Continue.', 'three.', 'And then?', 'Four.'];
+    expect(all).toEqual({ current: counted, branches: [] });
+    // Those that it has read from the server are the same ones.
+    const { conversation_id } = chat.lastMessage!.metadata as { conversation_id: string };
+    const { messages } = (await server.send('GET', `/v1/chat/${conversation_id}`)).body as {
+      messages: { id: string; role: 'user' | 'assistant' }[];
+    };
+    chat.messages = messages.map(({ id: one, role }) => ({ ...user(one, 'x'), role }));
+    await say(chat, 'Last');
+    expect((await stored(server, chat)).branches).toEqual([]);
+    expect(lastSent(model)).toHaveLength(9);
+  });
+
+  test('without the continued answer does not send what continued it', async () => {
+    using model = scriptedModel(['One, ', 'two.', 'Other.']);
+    await using server = await startInProcess(model);
+    const chat = new TestChat(server, 'c');
+    await say(chat, 'Count');
+    await chat.sendMessage();
+    await chat.regenerate();
+    expect(lastSent(model)).toEqual(['user: Count']);
+    expect(chat.shown()).toContainEqual({ type: 'text', text: 'Other.', state: 'done' });
+  });
+
+  test('goes on with its last message when it sends nothing new after an error', async () => {
+    using model = scriptedModel(['One.', FAILURE, 'Two.', 'Three.']);
+    await using server = await startInProcess(model);
+    const chat = new TestChat(server, 'c');
+    const refused = vi.spyOn(globalThis, 'fetch').mockRejectedValueOnce(new Error('The network is down.'));
+    await chat.sendMessage({ text: 'a' });
+    refused.mockRestore();
+    expect(chat.status).toBe('error');
+    await chat.sendMessage();
+    expect(sent(model)).toEqual([['user: a']]);
+    // It has an answer without content here.
+    await chat.sendMessage({ text: 'b' });
+    expect(chat.status).toBe('error');
+    await chat.sendMessage();
+    expect(chat.error).toBeUndefined();
+    await say(chat, 'c');
+    const again = ['user: a', 'assistant: One.', 'user: b\n\nContinue.', 'assistant: Two.', 'user: c'];
+    expect(lastSent(model)).toEqual(again);
+    expect((await stored(server, chat)).branches).toEqual([]);
+  });
+
+  test('sends files without a text', async () => {
+    using model = scriptedModel(['Seen.']);
+    await using server = await startInProcess(model);
+    const chat = new TestChat(server, 'c');
+    const url = 'data:image/png;base64,iVBORw==';
+    await chat.sendMessage({ files: [{ type: 'file', mediaType: 'image/png', url }] });
+    expect(chat.error).toBeUndefined();
+    expect(lastSent(model)).toEqual(['user: image']);
+    await chat.sendMessage({ text: '' });
+    expect(chat.error!.message).toContain('no text and no files');
+  });
+
   test('replaces an answer in progress and one that waits for an approval', async () => {
     const held = heldStep();
     using model = scriptedModel([held.step, { calls: [{ name: 'pay' }] }, 'Done.', 'Bye.']);

@@ -387,6 +387,48 @@ describe('openai.responses', () => {
     ]);
   });
 
+  test.each([true, false])('approves a call of the server, store: %s', async (store) => {
+    const script = await fixture.script(
+      { text: 'I add.', calls: [call('add', { a: 1, b: 1 })] },
+      { text: 'Two.' },
+      { text: 'Still.' },
+    );
+    const own = openai().tools.mcp({
+      serverLabel: 'treadle',
+      serverUrl: fixture.baseURL,
+      allowedTools: ['add'],
+      requireApproval: 'always',
+    });
+    const model = openai().responses(script.model);
+    const request = { model, tools: { own }, maxRetries: 0, providerOptions: { openai: { store } } };
+    const first = await generateText({ ...request, prompt: 'Go' });
+    const { approvalId } = first.content.find((part) => part.type === 'tool-approval-request')!;
+    const messages: ModelMessage[] = [
+      { role: 'user', content: 'Go' },
+      ...first.response.messages,
+      {
+        role: 'tool',
+        content: [{ type: 'tool-approval-response', approvalId, approved: true, providerExecuted: true }],
+      },
+    ];
+    const approved = generateText({ ...request, messages });
+    // Without a stored response nobody has the call: the AI SDK sends the decision alone.
+    if (!store) return expect(approved).rejects.toThrow(/with 'store: true' it sends a reference/);
+    const { text, response } = await approved;
+    expect(text).toBe('Two.');
+    await generateText({
+      ...request,
+      messages: [...messages, ...response.messages, { role: 'user', content: 'Sure?' }],
+    });
+    expect((await script.conversations())[2]).toEqual([
+      'user: Go',
+      'assistant: I add. [1] add {"a":1,"b":1}',
+      'tool: [1] 2',
+      'assistant: Two.',
+      'user: Sure?',
+    ]);
+  });
+
   test('keeps the signed reasoning with store: false', async () => {
     const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },

@@ -72,7 +72,6 @@ export async function placeOfList(
   let after = records[resumed];
   let next = resumed === -1 ? 0 : 1;
   for (const id of records.slice(resumed + 1)) {
-    if (next === listed.length && !isItemsRecord(id)) break;
     const from = { listed, next, previous: after };
     const count = await fromRecord(store, id, reader, (record) =>
       isItemsRecord(id) ? countOfItems(store, record, from, reader) : countOfRun(record, from),
@@ -115,6 +114,10 @@ function countOfRun(record: RequestRecord, { listed, next }: ListRest): number {
   const [first, second] = [listed[next], listed[next + 1]];
   const isAnswer = (message: ListedMessage | undefined): boolean =>
     message?.role === 'answer' && isRecordOf(record.id, message.runId);
+  const { continues } = record.request as Partial<StoredMessage>;
+  // The client has the answer as a part of that before, or has read it from a stream, or both messages from the server.
+  if (continues && isAnswer(first)) return 1;
+  if (continues && !isRecordOf(record.id, first?.runId)) return next === 0 ? -1 : 0;
   if (first?.role !== 'user') return isAnswer(first) && !hasMessage(record) ? 1 : -1;
   if (!isMessageOf(record, first)) return -1;
   if (isAnswer(second)) return 2;

@@ -20,6 +20,8 @@ export interface StoredMessage extends StoredCaller {
   readonly message: UserMessage;
   /** The id that its client has for the message. Absent: it has none. */
   readonly clientId?: string;
+  /** Its client does not show the message, and adds the answer to that before it. */
+  readonly continues?: true;
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];

@@ -207,7 +207,7 @@ function answeredBy(item: InputItem): string {
 
 function decisionWithoutCall({ approval_request_id: id }: McpApprovalResponseItem, at: string): Error {
   return badRequest(
-    `No approval is requested by '${id}', or it was decided already. Send the 'mcp_approval_request' item before it, or the 'previous_response_id' of the response that requested it, and one decision for each.`,
+    `No approval is requested by '${id}', or it was decided already. Send the 'mcp_approval_request' item before it, or the 'previous_response_id' of the response that requested it, and one decision for each. A client that sends neither, such as the AI SDK with 'store: false', needs stored responses: with 'store: true' it sends a reference to the item.`,
     `${at}.approval_request_id`,
     'unknown_approval',
   );

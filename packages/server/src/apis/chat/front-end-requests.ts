@@ -27,6 +27,8 @@ export interface FrontEndRequest {
   readonly message?: UserMessage;
   /** The id that the client has for the message. */
   readonly clientId?: string;
+  /** The id of the client's last answer, which the model is asked to continue. */
+  readonly continues?: string;
   /** The messages before it. Absent: the client sends no others. */
   readonly list?: ClientList;
   /** For this message only. */
@@ -93,22 +95,25 @@ export function parseUiRequest(body: unknown): FrontEndRequest {
       throw badRequest('An edited message, and one that is answered again, needs the messages before it.', 'messages');
     }
     const said = uiUserMessage(last.parts, `messages[${all.length - 1}]`);
-    if (messageText(said.message) === '') throw badRequest('The last message has no text.', 'messages');
+    if (messageText(said.message) === '' && said.message.content.length === 1) {
+      throw badRequest('The last message has no text and no files.', 'messages');
+    }
     return { ...common, ...said, ...clientIdOf(last), ...listOf(listedUi(all.slice(0, -1)), messages && { replaces }) };
   }
   if (isAgain) throw badRequest('The last message must be the one of the user that is answered again.', 'messages');
-  return {
-    ...common,
-    answersTo: () => ({
-      answers: (last?.parts ?? []).flatMap((part): ChatAnswer | [] => {
-        if (part['state'] !== 'approval-responded') return [];
-        const { id: approvalId, approved, reason } = validateBody(uiApproval, part['approval']);
-        return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
-      }),
-      expired: [],
-    }),
-  };
+  const answers = (last?.parts ?? []).flatMap((part): ChatAnswer | [] => {
+    if (part['state'] !== 'approval-responded') return [];
+    const { id: approvalId, approved, reason } = validateBody(uiApproval, part['approval']);
+    return { ...approvalOf(approvalId), approved, ...(reason != null && { reason }) };
+  });
+  if (answers.length > 0) return { ...common, answersTo: () => ({ answers, expired: [] }) };
+  if (last?.role !== 'assistant') throw badRequest('The last message must be of the user, or an answer.', 'messages');
+  const continued = { continues: last.id ?? '', message: userText(CONTINUE) };
+  return { ...common, ...continued, ...listOf(listedUi(all), messages && { replaces: false }) };
 }
+
+/** What the model is told if a client sends nothing new: models reply to a message of the user. */
+const CONTINUE = 'Continue.';
 
 function clientIdOf({ id: clientId }: { readonly id?: string | null | undefined }): { readonly clientId?: string } {
   return clientId ? { clientId } : {};

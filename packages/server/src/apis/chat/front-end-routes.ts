@@ -42,6 +42,7 @@ export function frontEndRoutes(options: ChatRoutesOptions): FrontEndRoutes {
       chat,
       message,
       clientId,
+      continues,
       list: clientList,
       instructions,
       attachments,
@@ -59,17 +60,21 @@ export function frontEndRoutes(options: ChatRoutesOptions): FrontEndRoutes {
           createAs: id,
           message,
           ...(clientId !== undefined && { clientId }),
+          ...(continues !== undefined && { continues: true }),
           ...(clientList && { list: clientList }),
           ...(instructions && { instructions }),
           ...(attachments && { attachments }),
           ...(model !== undefined && { model }),
           ...(tools && { tools }),
+          // Both protocols have approvals.
+          approvals: 'ask',
           // The events are stored, because the answer may go on in the stream of another request.
           onDisconnect: 'continue',
         },
         caller,
       );
-      return streamFrontEnd(c, { id, onDisconnect }, { ...frontEnd, follow: run });
+      const encoder = frontEnd.encoderFor([], continues);
+      return streamFrontEnd(c, { id, onDisconnect }, { ...frontEnd, encoder, follow: run });
     }
     if (answers.length === 0 && expired.length === 0) {
       throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
@@ -204,8 +209,8 @@ const STOPPING: Failure = {
 
 /** A protocol of front ends. */
 interface FrontEnd {
-  /** `answers`: those of the request. */
-  readonly encoderFor: (answers: readonly ChatAnswer[]) => FrontEndEncoder;
+  /** `answers`: those of the request. `continues`: the id of the answer that the stream adds to. */
+  readonly encoderFor: (answers: readonly ChatAnswer[], continues?: string) => FrontEndEncoder;
   readonly headers?: Readonly<Record<string, string>>;
   readonly hasEndMark: boolean;
 }
@@ -218,9 +223,9 @@ interface FrontEndStream extends FrontEnd {
 }
 
 const UI: FrontEnd = {
-  encoderFor(answers) {
+  encoderFor(answers, continues) {
     const denied = answers.filter((answer) => 'approved' in answer && !answer.approved);
-    return uiEncoder({ denied: new Set(denied.map(({ id }) => id)) });
+    return uiEncoder({ denied: new Set(denied.map(({ id }) => id)), ...(continues && { continues }) });
   },
   headers: UI_HEADERS,
   hasEndMark: true,

@@ -41,6 +41,8 @@ export interface ChatRequest {
   readonly message: UserMessage;
   /** The id that the client has for the message. */
   readonly clientId?: string;
+  /** The client does not show the message: it has asked to continue its last answer. */
+  readonly continues?: true;
   /** The messages of the client before it. Absent: those of the conversation. */
   readonly list?: ClientList;
   /** For this message only. */
@@ -71,7 +73,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { engine, stored, histories } = starter;
   const { store } = engine;
   const { tenant } = caller;
-  const { createAs, message, clientId, list, instructions = [] } = request;
+  const { createAs, message, clientId, continues, list, instructions = [] } = request;
   const { attachments, model, tools, device, approvals, lift, onDisconnect } = request;
   let counted = 0;
 
@@ -127,6 +129,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           conversation,
           message,
           ...(clientId !== undefined && { clientId }),
+          ...(continues && { continues }),
           ...(attachments && attachments.length > 0 && { attachments }),
           ...named,
           ...(tools && { tools }),

@@ -7,12 +7,15 @@ export { approvalOf, UI_MESSAGE_STREAM_HEADERS as UI_HEADERS } from '@treadle/co
 export interface UiEncoderOptions {
   /** The ids of the approvals that the client has denied. */
   readonly denied?: ReadonlySet<string>;
+  /** The id of the answer of the client that the chunks are added to. Absent: a new one. */
+  readonly continues?: string;
   /** The client has asked for an answer in progress. It sends the metadata of a message back. */
   readonly isResumed?: boolean;
 }
 
 /** Encodes events as chunks of the UI message stream. A turn of the run is a step. */
-export function uiEncoder({ denied = new Set(), isResumed = false }: UiEncoderOptions = {}): FrontEndEncoder {
+export function uiEncoder(options: UiEncoderOptions = {}): FrontEndEncoder {
+  const { denied = new Set(), continues, isResumed = false } = options;
   const calls = openCalls(['approval_request']);
   const chunks = uiChunks();
   const deniedCalls = new Set<string>();
@@ -24,7 +27,7 @@ export function uiEncoder({ denied = new Set(), isResumed = false }: UiEncoderOp
       case 'conversation_meta': {
         const { conversation_id, run_id, model } = event;
         const resumed = isResumed && { resumed: true };
-        return chunks.start(event.answer_id, { conversation_id, run_id, model, ...resumed });
+        return chunks.start(continues ?? event.answer_id, { conversation_id, run_id, model, ...resumed });
       }
       case 'token_delta':
         return chunks.delta('text', event.id, event.delta);
