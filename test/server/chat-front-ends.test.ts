@@ -10,11 +10,14 @@ import {
   type RunAgentParameters,
 } from '@ag-ui/client';
 import { streamLoop, tool, type Policy } from '@treadle/core';
-import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { hashKey, toAgUiResponse, toUIMessageStreamResponse } from '@treadle/server';
+import { scriptedModel, type ScriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { toAgUiResponse, toUIMessageStreamResponse } from '@treadle/core/web';
+import { hashKey } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
+import { todoWriteTool } from '@treadle/tools';
 import { DefaultChatTransport } from 'ai';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
+import { PDF, PNG } from './support/fixture.ts';
 import { heldStep, TestChat, withTools } from './support/front-ends.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { frameReader } from './support/sse-frames.ts';
@@ -386,13 +389,19 @@ describe('an agent of AG-UI', () => {
     const { frames } = await runAgent(agentWith(server, 'Go'));
     expect(frames.at(-1)).toMatchObject({ type: 'RUN_ERROR', message: expect.any(String) });
     const image = { type: 'image' as const, source: { type: 'url' as const, value: 'http://127.0.0.1/a.png' } };
-    for (const [agent, parameters] of [
-      [newAgent(server), {}],
-      [agentWith(server, 'Go'), { tools: [{ name: 'x', description: '', parameters: {} }] }],
-      [agentWith(server, [image]), {}],
+    const sound = { type: 'audio' as const, source: { type: 'data' as const, value: 'AAAA', mimeType: 'audio/mpeg' } };
+    const twice = [PICK, PICK];
+    for (const [agent, tools] of [
+      [newAgent(server), []],
+      [agentWith(server, 'Go'), twice],
+      [agentWith(server, [image]), []],
+      [agentWith(server, [sound]), []],
     ] as const) {
-      await expect(runQuietly(agent, { tools: [...(parameters.tools ?? [])] })).rejects.toThrow('400');
+      await expect(runQuietly(agent, { tools: [...tools] })).rejects.toThrow('400');
     }
+    const large = agentWith(server, 'Go');
+    large.state = { text: 'x'.repeat(300_000) };
+    await expect(runQuietly(large, {})).rejects.toThrow('400');
     const noRun = { threadId: 't', messages: [{ id: 'u', role: 'user', content: 'Go' }] };
     expect((await server.send('POST', '/v1/chat/ag-ui', noRun)).status).toBe(400);
     const noText = { id: 'u', role: 'user', parts: [{ type: 'text' }], content: [{ type: 'text' }] };
@@ -402,6 +411,285 @@ describe('an agent of AG-UI', () => {
       expect([answer.status, answer.body.error.param]).toEqual([400, 'messages']);
     }
   });
+});
+
+/** A tool of the front end. */
+const PICK = {
+  name: 'pick',
+  description: 'Lets the user pick a colour',
+  parameters: { type: 'object', properties: { of: { type: 'array', items: { type: 'string' } } } },
+};
+
+/** What the model got in its last request, in short. */
+function lastGot({ requests }: ScriptedModel): readonly string[] {
+  return requests.at(-1)!.messages.flatMap(({ role, content }) =>
+    content.map((part) => {
+      if (part.type === 'tool-call') return `call: ${part.name}`;
+      if (part.type !== 'tool-result') return `${role}: ${'text' in part ? part.text : part.type}`;
+      const texts = part.content.map((block) => ('text' in block ? block.text : block.type));
+      return `${part.isError ? 'error' : 'result'}: ${texts.join(' ')}`;
+    }),
+  );
+}
+
+describe('tools of the front end', () => {
+  const picks = { calls: [{ name: 'pick', arguments: { of: ['red', 'blue'] } }] };
+  const result = (agent: HttpAgent, content: string | ContentPart[], error?: string): void => {
+    const call = agent.messages.flatMap((message) => (message.role === 'assistant' ? (message.toolCalls ?? []) : []));
+    const id = call.at(-1)!.id;
+    agent.addMessage({ id: `${id}_r`, role: 'tool', toolCallId: id, content, ...(error && { error }) });
+  };
+
+  test('run in the client, and the run goes on with their results', async () => {
+    using model = scriptedModel([
+      { text: 'I ask. ', calls: [...picks.calls, { name: 'time' }] },
+      picks,
+      'It is blue.',
+      'Bye.',
+    ]);
+    await using server = await startInProcess(model, withTools(time));
+    const agent = agentWith(server, 'Which colour?');
+    const first = await runAgent(agent, { tools: [PICK] });
+    const [pick] = first.newMessages.flatMap((message) =>
+      message.role === 'assistant' ? (message.toolCalls ?? []) : [],
+    );
+    expect(pick).toMatchObject({ function: { name: 'pick', arguments: '{"of":["red","blue"]}' } });
+    const outcome = { type: 'success', pendingToolCallIds: [pick!.id] };
+    expect(first.frames.at(-1)).toMatchObject({ type: 'RUN_FINISHED', outcome });
+    expect(model.requests[0]!.tools.map(({ name, description }) => [name, description])).toContainEqual([
+      'pick',
+      'Lets the user pick a colour',
+    ]);
+    // The call is before that of the server.
+    agent.addMessage({ id: 'r1', role: 'tool', toolCallId: pick!.id, content: 'red' });
+    const second = await runAgent(agent, { tools: [PICK], runId: 'r2' });
+    expect(second.frames[0]).toMatchObject({ type: 'RUN_STARTED', runId: 'r2' });
+    expect(second.frames.map(({ type }) => type)).not.toContain('TOOL_CALL_RESULT');
+    expect(lastGot(model)).toEqual([
+      'user: Which colour?',
+      'assistant: I ask. ',
+      'call: pick',
+      'call: time',
+      'result: red',
+      'result: 12:00',
+    ]);
+    const shot = { type: 'data' as const, value: 'iVBORw==', mimeType: 'image/png' };
+    result(agent, [
+      { type: 'text', text: 'this one' },
+      { type: 'image', source: shot },
+    ]);
+    const third = await runAgent(agent, { tools: [PICK] });
+    expect(third.newMessages).toMatchObject([{ role: 'assistant', content: 'It is blue.' }]);
+    expect(lastGot(model).at(-1)).toBe('result: this one image');
+    agent.addMessage({ id: 'u2', role: 'user', content: 'Thanks' });
+    await runAgent(agent, { tools: [PICK] });
+    expect(lastGot(model).slice(-2)).toEqual(['assistant: It is blue.', 'user: Thanks']);
+    const { data } = (await server.send('GET', '/v1/chat')).body;
+    expect(data).toHaveLength(1);
+    const { messages } = (await server.send('GET', `/v1/chat/${data[0].id}`)).body;
+    expect(messages[1].parts.map(({ name }: { name?: string }) => name ?? 'text')).toEqual([
+      'text',
+      'pick',
+      'time',
+      'pick',
+      'text',
+    ]);
+  });
+
+  test('that fail are errors for the model, also after a restart of the server', async () => {
+    using model = scriptedModel([picks, 'Never mind.']);
+    const store = sqliteStore(':memory:');
+    onTestFinished(() => store.close());
+    const agent = await (async () => {
+      await using server = await startInProcess(model, { store });
+      const one = agentWith(server, 'Which colour?');
+      await runAgent(one, { tools: [PICK] });
+      return one;
+    })();
+    await using server = await startInProcess(model, { store });
+    agent.url = `${server.url}/v1/chat/ag-ui`;
+    const { id } = (await server.send('GET', '/v1/chat')).body.data[0];
+    expect((await server.send('GET', `/v1/chat/${id}`)).body.messages[1]).toMatchObject({
+      status: 'waiting',
+      waiting: [],
+    });
+    result(agent, '', 'The user has left.');
+    await runAgent(agent, { tools: [PICK] });
+    expect(lastGot(model).at(-1)).toBe('error: The user has left.');
+  });
+
+  test('wait together with approvals', async () => {
+    using model = scriptedModel([{ calls: [{ name: 'pay' }, ...picks.calls] }, 'Done.']);
+    await using server = await startInProcess(model, withTools(pay));
+    const agent = agentWith(server, 'Go');
+    await runAgent(agent, { tools: [PICK] });
+    const [interrupt] = agent.pendingInterrupts;
+    const { digest } = interrupt!.metadata as { digest: string };
+    result(agent, 'red');
+    const payload = { approved: true, digest };
+    const { newMessages } = await runAgent(agent, {
+      tools: [PICK],
+      resume: [{ interruptId: interrupt!.id, status: 'resolved', payload }],
+    });
+    expect(newMessages).toMatchObject([
+      { role: 'tool', content: 'paid' },
+      { role: 'assistant', content: 'Done.' },
+    ]);
+    expect(lastGot(model).slice(-2)).toEqual(['result: paid', 'result: red']);
+  });
+
+  test.each([
+    ['with the result', true],
+    ['without one', false],
+  ])('are followed by a message of the user %s', async (_, hasResult) => {
+    using model = scriptedModel([picks, 'As you like.', 'Bye.']);
+    await using server = await startInProcess(model);
+    const agent = agentWith(server, 'Which colour?');
+    await runAgent(agent, { tools: [PICK] });
+    if (hasResult) result(agent, 'red');
+    agent.addMessage({ id: 'u2', role: 'user', content: 'Forget it' });
+    const { newMessages } = await runAgent(agent, { tools: [PICK] });
+    expect(newMessages.at(-1)).toMatchObject({ role: 'assistant', content: 'As you like.' });
+    const said = hasResult ? 'result: red' : 'error: The client did not execute the call.';
+    expect(lastGot(model)).toEqual(['user: Which colour?', 'call: pick', said, 'user: Forget it']);
+    agent.addMessage({ id: 'u3', role: 'user', content: 'Bye' });
+    await runAgent(agent, { tools: [PICK] });
+    expect(lastGot(model).slice(-3)).toEqual(['user: Forget it', 'assistant: As you like.', 'user: Bye']);
+    expect((await server.send('GET', '/v1/chat')).body.data).toHaveLength(1);
+  });
+
+  test('that the client does not know any more end with its next message', async () => {
+    using model = scriptedModel([picks, 'Hello.']);
+    await using server = await startInProcess(model);
+    await runAgent(agentWith(server, 'Which colour?'), { tools: [PICK] });
+    const { newMessages } = await runAgent(agentWith(server, 'Hello'), { tools: [PICK] });
+    expect(newMessages).toMatchObject([{ role: 'assistant', content: 'Hello.' }]);
+    expect(lastGot(model)).toEqual(['user: Hello']);
+  });
+});
+
+describe('the state of an agent of AG-UI', () => {
+  test('is what tools remember: a snapshot, and then changes', async () => {
+    const count = tool({
+      name: 'count',
+      description: '',
+      remembers: ['a/b', 'n', 'old', 'notes:1'],
+      execute: (_, { memory }) => {
+        memory!['n'] = Number(memory!['n'] ?? 0) + 1;
+        memory!['a/b'] = { n: memory!['n'] };
+        memory!['notes:1'] = 'of the tool';
+        delete memory!['old'];
+        return 'counted';
+      },
+    });
+    const todo = (task: string) => ({ calls: [{ name: 'todowrite', arguments: { task } }] });
+    using model = scriptedModel([
+      { calls: [{ name: 'count' }] },
+      todo('Walk'),
+      todo('Talk'),
+      'Done.',
+      todo('Sing'),
+      'Bye.',
+    ]);
+    await using server = await startInProcess(model, withTools(count, todoWriteTool()));
+    const agent = agentWith(server, 'Go');
+    // What the user has changed counts.
+    agent.state = { n: 40, old: true, 'notes:1': 'not of the client' };
+    const { frames } = await runAgent(agent);
+    const changes = frames.filter(({ type }) => type.startsWith('STATE_'));
+    expect(changes.slice(0, 2)).toEqual([
+      { type: 'STATE_SNAPSHOT', snapshot: { n: 40, old: true } },
+      {
+        type: 'STATE_DELTA',
+        delta: expect.arrayContaining([
+          { op: 'add', path: '/n', value: 41 },
+          { op: 'add', path: '/a~1b', value: { n: 41 } },
+          { op: 'remove', path: '/old' },
+        ]),
+      },
+    ]);
+    const walk = { id: 1, task: 'Walk', priority: 'medium', status: 'pending' };
+    const talk = { ...walk, id: 2, task: 'Talk' };
+    const kept = { n: 41, 'a/b': { n: 41 }, todos: { nextId: 3, todos: [walk, talk] } };
+    expect(agent.state).toEqual(kept);
+    // The next run begins with it, and with what the user has changed.
+    const done = { ...walk, status: 'completed' };
+    agent.state = { ...kept, todos: { nextId: 3, todos: [done, talk] } };
+    agent.addMessage({ id: 'u2', role: 'user', content: 'More' });
+    const next = await runAgent(agent);
+    expect(next.frames.filter(({ type }) => type === 'STATE_SNAPSHOT')).toHaveLength(1);
+    const sing = { ...walk, id: 3, task: 'Sing' };
+    expect(agent.state).toMatchObject({ n: 41, todos: { todos: [done, talk, sing] } });
+  });
+
+  test('goes on after an interrupt', async () => {
+    const asked = tool({
+      name: 'asked',
+      description: '',
+      needsApproval: true,
+      touches: () => [],
+      remembers: ['n'],
+      execute: (_, { memory }) => ((memory!['n'] = 2), 'done'),
+    });
+    using model = scriptedModel([{ calls: [{ name: 'asked' }] }, 'Done.']);
+    await using server = await startInProcess(model, withTools(asked));
+    const agent = agentWith(server, 'Go');
+    agent.state = { n: 1 };
+    await runAgent(agent);
+    const [interrupt] = agent.pendingInterrupts;
+    const { digest } = interrupt!.metadata as { digest: string };
+    const payload = { approved: true, digest };
+    const { frames } = await runAgent(agent, {
+      resume: [{ interruptId: interrupt!.id, status: 'resolved', payload }],
+    });
+    expect(frames).toContainEqual({ type: 'STATE_DELTA', delta: [{ op: 'add', path: '/n', value: 2 }] });
+    expect(agent.state).toEqual({ n: 2 });
+  });
+});
+
+test('an agent of AG-UI sends images and documents', async () => {
+  using model = scriptedModel(['I see.', 'Still.']);
+  await using server = await startInProcess(model);
+  const source = { type: 'data' as const, value: PNG, mimeType: 'image/png' };
+  const agent = agentWith(server, [
+    { type: 'text', text: 'Look' },
+    { type: 'image', source },
+    {
+      type: 'document',
+      source: { type: 'data', value: PDF, mimeType: 'application/pdf' },
+      metadata: { filename: 'a.pdf' },
+    },
+    { type: 'document', source: { type: 'url', value: 'data:text/plain;base64,bm90ZXM=' } },
+  ]);
+  await runAgent(agent);
+  const image = { type: 'image', mediaType: 'image/png', source: { type: 'data', data: PNG } };
+  expect(model.requests[0]!.messages[0]!.content).toMatchObject([
+    { type: 'text', text: 'Look' },
+    image,
+    { type: 'file', mediaType: 'application/pdf', name: 'a.pdf' },
+    { type: 'text', text: '\n\nAttachment:\nnotes' },
+  ]);
+  agent.addMessage({ id: 'u2', role: 'user', content: [{ type: 'image', source }] });
+  await runAgent(agent);
+  expect(model.requests[1]!.messages.at(-1)!.content).toMatchObject([image]);
+  // A server that does not have the conversation takes them from the request.
+  using other = scriptedModel(['Hm.']);
+  await using elsewhere = await startInProcess(other);
+  agent.url = `${elsewhere.url}/v1/chat/ag-ui`;
+  agent.addMessage({ id: 'u3', role: 'user', content: 'And now?' });
+  await runAgent(agent);
+  expect(other.requests[0]!.messages[0]!.content).toMatchObject([{ text: 'Look' }, image, { type: 'file' }, {}]);
+});
+
+test('an agent of AG-UI continues its last answer when it has nothing new', async () => {
+  using model = scriptedModel(['One, ', 'two.', 'Three.']);
+  await using server = await startInProcess(model);
+  const agent = agentWith(server, 'Count');
+  await runAgent(agent);
+  expect((await runAgent(agent)).newMessages).toMatchObject([{ role: 'assistant', content: 'two.' }]);
+  agent.addMessage({ id: 'u2', role: 'user', content: 'On' });
+  await runAgent(agent);
+  expect(lastGot(model)).toEqual(['user: Count', 'assistant: One, ', 'user: Continue.', 'assistant: two.', 'user: On']);
 });
 
 /** Runs an agent that fails, which the client writes to the console too. */

@@ -1,7 +1,5 @@
 export { ApiError, type ApiErrorCode, type ApiErrorDetails, type ApiErrorType } from './api-error.ts';
-export { toAgUiResponse, type AgUiIds } from './apis/chat/ag-ui.ts';
 export type { NumberedEvent as ChatEvent } from './apis/chat/wire.ts';
-export { toUIMessageStreamResponse } from '@treadle/core/web';
 export type { InjectionCheck } from './engine/engine.ts';
 export type { AgentWriter } from './apis/agents/routes.ts';
 export type { ServedModels, ServerStore } from './engine/engine.ts';

@@ -9,13 +9,12 @@ export {
   type Live,
   type StreamInit,
 } from './responses.ts';
+export { agUiEvents, toAgUiResponse, type AgUiEvents, type AgUiIds } from './ag-ui.ts';
+export type { FrontEndFrames, UiApproval, UiEnding, UiFinish, UiQuestion, UiResult } from './front-ends.ts';
 export {
   approvalOf,
+  toUIMessageStreamResponse,
   uiChunks,
   UI_MESSAGE_STREAM_HEADERS,
   type UiChunks,
-  type UiEnding,
-  type UiFinish,
-  type UiResult,
 } from './ui-chunks.ts';
-export { toUIMessageStreamResponse } from './ui-stream.ts';

@@ -1,3 +1,6 @@
+import { toFrontEndResponse, type FrontEndFrames } from './front-ends.ts';
+import type { Live, StreamInit } from './responses.ts';
+
 /** Headers of a UI message stream of the AI SDK. */
 export const UI_MESSAGE_STREAM_HEADERS: Readonly<Record<string, string>> = {
   'content-type': 'text/event-stream; charset=utf-8',
@@ -5,7 +8,7 @@ export const UI_MESSAGE_STREAM_HEADERS: Readonly<Record<string, string>> = {
 };
 
 /** The line that ends a UI message stream. */
-export const UI_MESSAGE_STREAM_END = 'data: [DONE]\n\n';
+const UI_MESSAGE_STREAM_END = 'data: [DONE]\n\n';
 
 /** Separates the id of an approval from its digest in an `approvalId`: the client sends back nothing else. */
 const SEPARATOR = '~';
@@ -16,45 +19,23 @@ export function approvalOf(approvalId: string): { readonly id: string; readonly 
   return { id: approvalId.slice(0, Math.max(at, 0)), digest: approvalId.slice(at + 1) };
 }
 
-/** A result as a front end shows it. `denied`: somebody has denied the call. */
-export interface UiResult {
-  readonly text: string;
-  readonly isError: boolean;
-  readonly denied?: boolean;
+/**
+ * A run as a UI message stream of the AI SDK, for `useChat`. A client that disconnects cancels the run. If the run pauses, the
+ * stream ends with the approvals and questions that it waits for. The `approvalId` of an approval has its `effect` and `digest`:
+ * see `approvalOf`.
+ */
+export function toUIMessageStreamResponse(live: Live, init: StreamInit = {}): Response {
+  const stream = { frames: uiChunks(), headers: UI_MESSAGE_STREAM_HEADERS, end: UI_MESSAGE_STREAM_END };
+  return toFrontEndResponse(live, init, stream);
 }
 
 /**
- * Chunks of a UI message stream of the AI SDK, of which each method returns those that it adds. A turn of the run is a step, and
- * every text is closed before something else begins.
+ * Chunks of a UI message stream of the AI SDK. A turn of the run is a step, and every text is closed before something else begins.
  */
-export interface UiChunks {
-  start(messageId: string, metadata?: object): readonly object[];
-  /** A piece of the text with this id. */
-  delta(type: 'text' | 'reasoning', id: string, delta: string): readonly object[];
-  /** `input`: the JSON text of the model, also if it is invalid. */
-  call(toolCallId: string, toolName: string, input: string): readonly object[];
-  progress(toolCallId: string, delta: string): readonly object[];
-  result(toolCallId: string, result: UiResult): readonly object[];
-  /** The client sends `id` and `digest` back as one `approvalId`. */
-  approval(toolCallId: string, asked: { id: string; digest: string; reason?: string | null }): readonly object[];
-  question(data: { readonly id: string; readonly [field: string]: unknown }): readonly object[];
-  warning(code: string, message: string): readonly object[];
-  /** The model is called again for the current step, so what was sent of it is not part of the message. */
-  resetStep(): readonly object[];
-  finish(finishReason: UiFinish, ending?: UiEnding): readonly object[];
+export interface UiChunks extends FrontEndFrames {
   /** The stream after answers: it continues the message that an earlier stream has sent. */
   continueMessage(): readonly object[];
 }
-
-export interface UiEnding {
-  readonly metadata?: object | undefined;
-  /** Why the run failed. */
-  readonly error?: string;
-  /** Why the run ended early. */
-  readonly warning?: { readonly code: string; readonly message: string } | undefined;
-}
-
-export type UiFinish = 'stop' | 'length' | 'tool-calls' | 'error' | 'other';
 
 export function uiChunks(): UiChunks {
   /** Calls without a result. */
@@ -105,6 +86,8 @@ export function uiChunks(): UiChunks {
       const call = { toolCallId, toolName, input: parsedArguments(input), dynamic: true };
       return [...before, { type: 'tool-input-available', ...call }];
     },
+    // It is a call without a result.
+    clientCall: () => [],
     progress: (toolCallId, delta) => [{ type: 'data-tool-output', data: { toolCallId, delta }, transient: true }],
     result(toolCallId, { text: output, isError, denied = false }) {
       hasResults = true;
@@ -117,18 +100,21 @@ export function uiChunks(): UiChunks {
       const approvalId = id + SEPARATOR + digest;
       return [{ type: 'tool-approval-request', approvalId, toolCallId, ...(reason != null && { reason }) }];
     },
-    question: (data) => [{ type: 'data-question', id: data.id, data }],
+    question: (toolCallId, data) => [{ type: 'data-question', id: data.id, data: { ...data, toolCallId } }],
+    memory: () => [],
     warning: (code, message) => [warningChunk(code, message)],
     resetStep() {
       text = undefined;
       return [{ type: 'reset-step' }];
     },
-    finish: (finishReason, { metadata: messageMetadata, error, warning } = {}) => [
-      ...endStep(),
-      ...(error === undefined ? [] : [{ type: 'error', errorText: error }]),
-      ...(warning ? [warningChunk(warning.code, warning.message)] : []),
-      { type: 'finish', finishReason, ...(messageMetadata && { messageMetadata }) },
-    ],
+    finish(finishReason, { usage, metadata = usage && { usage }, error, warning } = {}) {
+      return [
+        ...endStep(),
+        ...(error === undefined ? [] : [{ type: 'error', errorText: error.message }]),
+        ...(warning ? [warningChunk(warning.code, warning.message)] : []),
+        { type: 'finish', finishReason, ...(metadata && { messageMetadata: metadata }) },
+      ];
+    },
     continueMessage() {
       isInStep = false;
       text = undefined;

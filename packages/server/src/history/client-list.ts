@@ -93,11 +93,17 @@ function isRecordOf(id: string, runId: string | undefined): boolean {
 /** The ids of the items of a conversation are unique. */
 function withoutRepeated(messages: readonly ListedMessage[]): readonly ListedMessage[] {
   const seen = new Set<string>();
-  return messages.filter(({ role, runId }) => {
-    if (runId === undefined) return true;
+  return messages.filter(({ role, runId }, index) => {
+    if (runId === undefined) return !isInput(messages, index);
     const key = `${role} ${runId}`;
     return !seen.has(key) && seen.add(key);
   });
+}
+
+/** Whether a message was sent while a run was in progress, which answers it. */
+function isInput(messages: readonly ListedMessage[], index: number): boolean {
+  const before = messages[index - 1]?.runId;
+  return messages[index]!.role === 'user' && before !== undefined && before === messages[index + 1]?.runId;
 }
 
 /** A list of which the first messages were found. */

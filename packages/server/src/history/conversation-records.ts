@@ -1,9 +1,9 @@
 import type { StoredCaller } from '../requests/run.ts';
-import { TreadleError, type UserMessage } from '@treadle/core';
+import { TreadleError, type Memory, type UserMessage } from '@treadle/core';
 import type { ConversationRecord, IdempotencyKey, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError } from '../api-error.ts';
 import type { ServerStore } from '../engine/engine.ts';
-import type { RunCaller } from '../engine/tools.ts';
+import type { FunctionTool, RunCaller } from '../engine/tools.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
 import { CONVERSATION_PREFIX, MESSAGE_PREFIX, newConversationId, RESPONSE_PREFIX } from '../ids.ts';
 import type { AnswerPart, Attachment, ChatProblem, ChatUsage } from '../apis/chat/wire.ts';
@@ -25,6 +25,10 @@ export interface StoredMessage extends StoredCaller {
   readonly attachments?: readonly Attachment[];
   readonly model?: string;
   readonly tools?: readonly string[];
+  /** Those that the client executes. */
+  readonly functions?: readonly FunctionTool[];
+  /** What the client says that tools remember. */
+  readonly memory?: Memory;
   /** The device whose tools the model gets. */
   readonly device?: string;
   /** The texts of the system and developer messages of the conversation so far. */

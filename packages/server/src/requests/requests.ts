@@ -51,6 +51,7 @@ import {
   type RunPlan,
   type StoredCaller,
   type StoredRunPlan,
+  type Waits,
 } from './run.ts';
 import { holdStored, readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 
@@ -133,7 +134,7 @@ export type RequestKind =
 /** What an API says about its stored requests. */
 export interface RequestApi {
   /** Its runs may wait for answers: `waits` of their plans. */
-  readonly waits?: boolean;
+  readonly waits?: Waits;
   /**
    * Plans the run of a stored request. `hold` counts the bytes of what else is read. Rejects with an `ApiError` if it cannot be
    * served any more.
@@ -253,6 +254,8 @@ export interface TakenRun extends ReplayedRecord {
 export interface ResumeOptions {
   /** For what the run waits for. */
   readonly answers?: readonly Answer[];
+  /** A message that is added. The run pauses again. */
+  readonly input?: string;
   /** What a source narrows is lifted. */
   readonly lift?: LiftedNarrowing;
   /** The run is cancelled. */
@@ -442,7 +445,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
 
   async function resumeTaken(
     taken: TakenRecord,
-    { answers, lift, cancel = false, hold }: ResumeOptions = {},
+    { answers, input, lift, cancel = false, hold }: ResumeOptions = {},
   ): Promise<FinishingRequest> {
     const { record, lease } = taken;
     const { id, tenant, runId } = record;
@@ -460,6 +463,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
         items,
         usedTokens: state.usage.outputTokens,
         ...(answers && { answers }),
+        ...(input !== undefined && { input }),
         ...(lift && { lift }),
       };
       const hasStarted = state !== NEW;
@@ -532,7 +536,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
     }
     if (!finished) return false;
     finished.then(releaseCapacity, releaseCapacity);
-    const { answered } = how.answers || how.lift ? (driven.get(runId) ?? {}) : {};
+    const { answered } = how.answers || how.lift || how.input !== undefined ? (driven.get(runId) ?? {}) : {};
     const end = await (answered ? Promise.race([answered, finished]) : finished);
     if (end?.interruption) throw notDone(end.interruption);
     return true;

@@ -101,7 +101,7 @@ export interface RunPlan {
    * The run may wait for approvals, answers to questions and results from outside, which come later, if it has a lease.
    * Absent: nobody can answer. Questions are refused, and the run fails if it needs something else.
    */
-  readonly waits?: boolean;
+  readonly waits?: Waits;
   /** At a limit, the model is asked for a final answer. */
   readonly closingTurn?: boolean;
   /** What the tools of the run get as `context`. */
@@ -288,6 +288,8 @@ export interface ResumedRun {
   readonly usedTokens: number;
   /** For what it waits for. */
   readonly answers?: readonly Answer[];
+  /** A message that is added. */
+  readonly input?: string;
   readonly lift?: LiftedNarrowing;
   /** It has ended, or is cancelled at once: the model is not called again. */
   readonly isOver?: boolean | undefined;
@@ -325,7 +327,7 @@ export function driveRun(
 ): DrivenRun {
   const { limits, log, startRun } = engine;
   const { id: runId, request, toolset, caller, open, policy } = plan;
-  const waits = plan.waits === true && plan.lease !== undefined;
+  const waits = plan.lease !== undefined && (plan.waits ?? false);
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
   caller.runId = runId;
   let failure: RunFailure | undefined;
@@ -335,7 +337,9 @@ export function driveRun(
   let hasActed = false;
   let last: Event | undefined;
   const answers = resume?.answers ?? [];
-  const answered = answers.length > 0 || resume?.lift ? Promise.withResolvers<void>() : undefined;
+  /** The fact that records what the run was resumed for. Undefined: the first one. */
+  const recordedBy = resume?.lift ? 'narrowing-lifted' : resume?.input === undefined ? undefined : 'input-added';
+  const answered = answers.length > 0 || recordedBy ? Promise.withResolvers<void>() : undefined;
 
   function noteEvent(event: Event): void {
     last = event;
@@ -402,7 +406,7 @@ export function driveRun(
         noteEvent(event);
         report.noteEvent(event);
         // The answers are stored together with the first event.
-        if (!resume?.lift || event.type === 'narrowing-lifted') answered?.resolve();
+        if (!recordedBy || event.type === recordedBy) answered?.resolve();
       } else if (item.type === 'call-answered') {
         report.noteCall(item);
         logCall(log, plan, item);
@@ -451,6 +455,7 @@ export function driveRun(
   toolset.changes?.give(run);
   // They are recorded together with the start of the run.
   if (!resume) for (const source of plan.lift ?? []) void run.liftNarrowing(caller.key || undefined, source);
+  if (resume?.input !== undefined) void run.send(resume.input);
   if (resume?.lift) void run.liftNarrowing(resume.lift.by, resume.lift.source);
   if (!resume) for (const message of open?.followUp ?? []) void run.send(message);
 
@@ -677,13 +682,16 @@ function namedAsks(policy: Policy): Policy {
   };
 }
 
+/** Whether a run waits for answers. `for-client`: also for the results of calls that the client executes. */
+export type Waits = boolean | 'for-client';
+
 /**
  * Whether a paused run is resumed later: it only waits for parked calls until a time, or, if it `waits`, for somebody other
  * than the client of its request.
  */
-export function isAsleep(waiting: readonly Waiting[], wakeAt: number | undefined, waits = false): boolean {
+export function isAsleep(waiting: readonly Waiting[], wakeAt: number | undefined, waits: Waits = false): boolean {
   if (onlyParked(waiting) && wakeAt !== undefined) return true;
-  return waits && waiting.some(({ type }) => type !== 'client');
+  return waits !== false && waiting.some(({ type }) => waits === 'for-client' || type !== 'client');
 }
 
 export function onlyParked(waiting: readonly Waiting[]): boolean {

@@ -87,8 +87,8 @@ export interface Conversations {
   delete(id: string, caller: Caller): Promise<void>;
   /** A new conversation with the messages up to an answer, or with those before a message. Resolves to its id. */
   branch(id: string, messageId: string, caller: Caller): Promise<string>;
-  /** Answers approvals and questions. Rejects with a 409 that says why if an answer cannot be used. */
-  answer(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void>;
+  /** Answers approvals and questions, and gives the results of calls of the client. `input`: a message that the model gets with them. Rejects with a 409 that says why if an answer cannot be used. */
+  answer(id: string, answers: readonly (ChatAnswer | ClientResult)[], caller: Caller, input?: string): Promise<void>;
   /** Adds a message to the run in progress. It takes effect at the next turn. */
   steer(id: string, text: string, caller: Caller): Promise<void>;
   /** Resolves when the run has ended. */
@@ -103,6 +103,13 @@ export interface Conversations {
    * has died is resumed.
    */
   events(id: string, caller: Caller): EventSource<Numbered<NumberedEvent>>;
+}
+
+/** The result of a call that the client has executed. `id`: of its `client_call`. */
+export interface ClientResult {
+  readonly id: string;
+  readonly result: readonly ResultBlock[];
+  readonly isError: boolean;
 }
 
 export interface ConversationChanges {
@@ -135,7 +142,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
   const streams = chatStreams(engine, stopping);
   const starter: ChatStarter = { ...options, streams };
   stored.register('message', {
-    waits: true,
+    waits: 'for-client',
     plan: (taken, how) => planResumedChat(starter, taken, how),
     fail: (taken, ending) => failChat(starter, taken, ending),
     failed: ({ request }) => streams.wakeReaders((request as StoredMessage).conversation),
@@ -214,7 +221,12 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     if (head?.status === 'in_progress') await stored.recoverRecord(head);
   }
 
-  async function answerChat(id: string, answers: readonly ChatAnswer[], caller: Caller): Promise<void> {
+  async function answerChat(
+    id: string,
+    answers: readonly (ChatAnswer | ClientResult)[],
+    caller: Caller,
+    input?: string,
+  ): Promise<void> {
     const { id: found } = await findConversation(store, id, caller);
     const known = new Set(await conversations.responses(found));
     const byRun = new Map<string, Answer[]>();
@@ -225,7 +237,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
       if (!isKnown) throw unknownAsk(answer.id, index);
       byRun.set(asked.runId, [...(byRun.get(asked.runId) ?? []), answerOf(answer, asked.effect)]);
     }
-    for (const [runId, some] of byRun) await runs.answer(runId, some, caller);
+    for (const [runId, some] of byRun) await runs.answer(runId, some, caller, input);
   }
 
   async function deleteConversation(id: string, caller: Caller): Promise<void> {
@@ -329,8 +341,9 @@ async function messagesOfRecord(
   }
   const { items, state } = await replayItems(store, runId, reader);
   const parts = projected(chatProjection(runId), items);
-  const open = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
-  const current = isPaused(state) && open.length > 0 ? 'waiting' : 'in_progress';
+  const all = waiting(state).flatMap((wait) => askRequest(runId, wait) ?? []);
+  const open = all.filter((one) => one.type !== 'client_call');
+  const current = isPaused(state) && all.length > 0 ? 'waiting' : 'in_progress';
   const usage = chatUsage(state.usage);
   const begun = { ...answer, status: current, parts, error: null, usage, waiting: open } as const;
   return [asked, { ...begun, ...narrowed(sourcesOf(state.narrowing)) }].flat();
@@ -415,8 +428,9 @@ function continuedMessage(message: ChatMessage): ChatMessage {
   return message.role === 'assistant' && message.status === 'waiting' ? { ...message, status: 'completed' } : message;
 }
 
-function answerOf(answer: ChatAnswer, effect: string): Answer {
+function answerOf(answer: ChatAnswer | ClientResult, effect: string): Answer {
   if ('answer' in answer) return { type: 'answer', effect, value: answer.answer };
+  if ('result' in answer) return { type: 'result', effect, content: answer.result, isError: answer.isError };
   const { approved, digest, reason } = answer;
   return { type: 'approval', effect, digest, approved, ...(reason !== undefined && { reason }) };
 }

@@ -67,17 +67,19 @@ export async function planMessage(
   {
     model,
     tools: given,
+    functions = [],
+    memory,
     device,
     approvals,
     lift,
-  }: Pick<StoredMessage, 'model' | 'tools' | 'device' | 'approvals' | 'lift'>,
+  }: Pick<StoredMessage, 'model' | 'tools' | 'functions' | 'memory' | 'device' | 'approvals' | 'lift'>,
   { messages, system = [], carried, after, ...run }: PlannedMessage,
 ): Promise<{ readonly plan: RunPlan; readonly input: TextInput | undefined }> {
   const engine = judgedFor(current, { approvals, key: run.caller.key });
   const tools = given ?? (device === undefined ? undefined : []);
   const named = tools && { ...engine, serverTools: { ...engine.serverTools, defaultTools: [] } };
   const request: RunRequest = {
-    functions: [],
+    functions,
     otherTools: [
       ...(tools && tools.length > 0 ? [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: tools }] : []),
       ...(device === undefined ? [] : [{ type: 'mcp', server_label: `device:${device}` }]),
@@ -89,7 +91,8 @@ export async function planMessage(
     ...(model !== undefined && { model }),
   };
   const { skills = [] } = engine;
-  const said = withChatSkills({ messages, carried }, skills);
+  const taken = memory ? { ...carried, memory: { ...carried?.memory, ...memory } } : carried;
+  const said = withChatSkills({ messages, carried: taken }, skills);
   const conversation = {
     messages: said.messages.map(sentMessage),
     instructions: system,
@@ -257,7 +260,7 @@ export async function planResumedChat(
   // Those of a run that has started are in its journal.
   const { instructions = '' } = (!resume && (await store.conversations.get(tenant, conversation))) || {};
   const told = [instructions, ...system, ...(message.instructions ?? [])];
-  const planned = { ...run, waits: true, messages, system: told, carried, after: last };
+  const planned = { ...run, waits: 'for-client' as const, messages, system: told, carried, after: last };
   const { plan, input } = await planMessage(engine, message, planned);
 
   async function drive() {

@@ -1,14 +1,19 @@
-import { userText, type UserMessage } from '@treadle/core';
+import { userText, type Memory, type UserMessage } from '@treadle/core';
+import type { AgUiIds } from '@treadle/core/web';
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
-import { list, validateBody } from '../../parse/validate.ts';
-import type { AgUiIds } from './ag-ui.ts';
+import type { FunctionTool } from '../../engine/tools.ts';
+import { DEFAULT_LIMITS } from '../../parse/fields.ts';
+import { functionTool } from '../../parse/tools.ts';
+import { isObject, list, validateBody } from '../../parse/validate.ts';
 import { messageText } from './attachments.ts';
+import type { ClientResult } from './conversations.ts';
 import type { ClientList } from '../../history/client-list.ts';
 import type { Attachment, ChatAnswer, ChatEvent } from './wire.ts';
 import {
   agUiMessages,
-  agUiText,
+  agUiResult,
+  agUiUserMessage,
   listedAgUi,
   listedUi,
   uiMessage,
@@ -38,13 +43,21 @@ export interface FrontEndRequest {
   answersTo?(events: readonly ChatEvent[]): FrontEndAnswers;
   readonly model?: string;
   readonly tools?: readonly string[];
+  /** Those that the client executes. */
+  readonly functions?: readonly FunctionTool[];
+  /** What the client says that tools remember. */
+  readonly memory?: Memory;
   readonly onDisconnect: 'cancel' | 'continue';
 }
 
 export interface FrontEndAnswers {
-  readonly answers: readonly ChatAnswer[];
+  readonly answers: readonly (ChatAnswer | ClientResult)[];
   /** The ids of what the client gives up because its deadline has passed. It needs no answer. */
   readonly expired: readonly string[];
+  /** The message of the request is for the run that the answers are for. */
+  readonly hasInput?: boolean;
+  /** The client does not know of the calls that wait for it: the run is cancelled. */
+  readonly isAbandoned?: boolean;
 }
 
 const id = z.string().min(1).max(200);
@@ -133,7 +146,8 @@ const agUiBody = z.object({
   threadId: id,
   runId: id,
   messages: agUiMessages,
-  tools: z.array(z.unknown()).nullish(),
+  state: z.unknown().optional(),
+  tools: list(functionTool, { expected: 'a list of tools', max: DEFAULT_LIMITS.tools }).nullish(),
   context: list(z.looseObject({ description: z.string(), value: z.string() }), {
     expected: 'a list of descriptions with values',
     max: 1_000,
@@ -147,28 +161,98 @@ const agUiBody = z.object({
 
 const agUiApproval = z.object({ approved: z.boolean(), digest: z.string(), reason: z.string().nullish() });
 
-/** `RunAgentInput` of AG-UI: the last message counts, and `resume` before it. Options are in `forwardedProps`. */
+/**
+ * `RunAgentInput` of AG-UI. `resume` and the results of calls are answers to the run in progress; a message of the user after them
+ * is new. Options are in `forwardedProps`.
+ */
 export function parseAgUiRequest(body: unknown): { readonly ids: AgUiIds; readonly request: FrontEndRequest } {
-  const { threadId, runId, messages, tools, context, forwardedProps, resume } = validateBody(agUiBody, body);
-  if (tools && tools.length > 0) throw badRequest('Tools of the front end are not supported. Send none.', 'tools');
+  const given = validateBody(agUiBody, body);
+  const { threadId, runId, messages, context, forwardedProps, resume } = given;
   const named = validateBody(namedOptions, forwardedProps ?? {});
-  const common = { chat: threadId, ...optionsOf(named) };
-  const ids = { threadId, runId };
+  const functions = functionsOf(given.tools ?? []);
+  const memory = memoryOf(given.state);
+  const common = {
+    chat: threadId,
+    ...optionsOf(named),
+    ...(functions.length > 0 && { functions }),
+    ...(memory && { memory }),
+  };
   const last = messages.at(-1);
-  const text = last?.role === 'user' ? agUiText(last.content, `messages[${messages.length - 1}]`) : '';
-  const message = text !== '' && { message: userText(text), ...clientIdOf(last!), ...agUiListOf(messages, context) };
-  if (resume && resume.length > 0) {
-    return { ids, request: { ...common, ...message, answersTo: (events) => resumeAnswers(resume, events) } };
+  const said = last?.role === 'user' ? agUiUserMessage(last.content, `messages[${messages.length - 1}]`) : undefined;
+  const isSaid = said !== undefined && (messageText(said.message) !== '' || said.message.content.length > 1);
+  const hasResume = resume != null && resume.length > 0;
+  const isContinued = !isSaid && !hasResume && (last?.role === 'assistant' || last?.role === 'tool');
+  if (!isSaid && !hasResume && !isContinued) {
+    throw badRequest('The last message must be one of the user with a text or a file, or a result.', 'messages');
   }
-  if (!message) throw badRequest('The last message must be one of the user, with text.', 'messages');
-  return { ids, request: { ...common, ...message } };
+  const answersTo = (events: readonly ChatEvent[]): FrontEndAnswers => {
+    const answered = hasResume ? resumeAnswers(resume, events) : { answers: [], expired: [] };
+    return withClientResults(answered, events, { messages, isSaid });
+  };
+  const mayAnswer = hasResume || isContinued || messages.some(({ role }) => role === 'tool') || functions.length > 0;
+  const request: FrontEndRequest = {
+    ...common,
+    ...(isSaid && { ...said, ...clientIdOf(last!), ...agUiListOf(messages.slice(0, -1), context) }),
+    ...(isContinued && { continues: '', message: userText(CONTINUE), ...agUiListOf(messages, context) }),
+    ...(mayAnswer && { answersTo }),
+  };
+  return { ids: { threadId, runId }, request };
 }
+
+function functionsOf(tools: readonly FunctionTool[]): readonly FunctionTool[] {
+  const names = tools.map(({ name }) => name);
+  const twice = names.find((name, index) => names.indexOf(name) !== index);
+  if (twice === undefined) return tools;
+  throw badRequest(
+    `Two tools have the name ${JSON.stringify(twice)}. Names must be unique.`,
+    'tools',
+    'duplicate_tool',
+  );
+}
+
+const MAX_STATE_CHARS = 200_000;
+
+/** The state of the client, without what tools note for themselves. Undefined if there is none. */
+function memoryOf(state: unknown): Memory | undefined {
+  if (!isObject(state)) return undefined;
+  const entries = Object.entries(state).filter(([key, value]) => !key.includes(':') && value !== null);
+  if (entries.length === 0) return undefined;
+  const size = JSON.stringify(state).length;
+  if (size <= MAX_STATE_CHARS) return Object.fromEntries(entries);
+  const [is, most] = [size, MAX_STATE_CHARS].map((chars) => chars.toLocaleString('en-US'));
+  throw badRequest(`The state has ${is} characters of JSON. At most ${most} are allowed.`, 'state', 'invalid_value');
+}
+
+/** Adds the results of the calls that the run has for the client. After a new message, those that have none are errors. */
+function withClientResults(
+  answered: FrontEndAnswers,
+  events: readonly ChatEvent[],
+  { messages, isSaid }: { readonly messages: readonly AgUiMessage[]; readonly isSaid: boolean },
+): FrontEndAnswers {
+  const settled = new Set(events.flatMap((event) => (event.type === 'tool_call_result' ? event.id : [])));
+  const open = events.filter((event) => event.type === 'client_call' && !settled.has(event.call_id));
+  if (open.length === 0) return answered;
+  const calls = new Map(open.map((event) => [(event as ClientCall).call_id, event as ClientCall]));
+  const isShown = messages.some(({ toolCalls }) => toolCalls?.some(({ id: called }) => calls.has(called)));
+  if (isSaid && !isShown) return { ...answered, isAbandoned: true };
+  const results = [...calls.values()].flatMap(({ id: wait, call_id: called }): ClientResult | [] => {
+    const at = messages.findIndex(({ role, toolCallId }) => role === 'tool' && toolCallId === called);
+    const message = messages[at];
+    if (message) return { id: wait, result: agUiResult(message, `messages[${at}]`), isError: message.error != null };
+    return isSaid ? { id: wait, result: [{ type: 'text', text: NOT_EXECUTED }], isError: true } : [];
+  });
+  return { ...answered, answers: [...answered.answers, ...results], hasInput: isSaid };
+}
+
+type ClientCall = Extract<ChatEvent, { type: 'client_call' }>;
+
+const NOT_EXECUTED = 'The client did not execute the call.';
 
 function agUiListOf(
   messages: readonly AgUiMessage[],
   context: z.infer<typeof agUiBody>['context'],
 ): Pick<FrontEndRequest, 'list' | 'instructions'> {
-  const { instructions, messages: before } = listedAgUi(messages.slice(0, -1));
+  const { instructions, messages: before } = listedAgUi(messages);
   const about = (context ?? []).map(({ description, value }) => `${description}:\n${value}`);
   return listOf({ messages: before, instructions: [...instructions, ...about] }, { replaces: false });
 }

@@ -1,3 +1,4 @@
+import type { UserMessage } from '@treadle/core';
 import type { Context } from 'hono';
 import { badRequest } from '../../api-error.ts';
 import type { Caller, Env } from '../../http/admission.ts';
@@ -5,9 +6,11 @@ import { readJson } from '../../http/body.ts';
 import { EVENTS, route, type Route } from '../../http/routes.ts';
 import { follow } from '../../requests/event-log.ts';
 import { rejectKey } from '../../requests/idempotency.ts';
-import { agUiEncoder, type AgUiIds } from './ag-ui.ts';
+import type { AgUiIds } from '@treadle/core/web';
+import { agUiEncoder } from './ag-ui.ts';
+import { messageText } from './attachments.ts';
 import { sendEvents, type Failure } from './chat-streams.ts';
-import type { Conversations } from './conversations.ts';
+import type { ClientResult, Conversations } from './conversations.ts';
 import { FRONT_END_BODIES, parseAgUiRequest, parseUiRequest, type FrontEndRequest } from './front-end-requests.ts';
 import type { FrontEndEncoder, FrontEndProtocol } from './front-ends.ts';
 import type { StartedChat } from './start-chat.ts';
@@ -38,55 +41,49 @@ export function frontEndRoutes(options: ChatRoutesOptions): FrontEndRoutes {
   async function serveFrontEnd(c: Context<Env>, request: FrontEndRequest, frontEnd: FrontEnd): Promise<Response> {
     const caller = c.get('caller');
     c.env.exchange.openStream();
-    const {
-      chat,
-      message,
-      clientId,
-      continues,
-      list: clientList,
-      instructions,
-      attachments,
-      model,
-      tools,
-      onDisconnect,
-    } = request;
-    const id = await conversations.idOf(chat, caller);
+    const { message, onDisconnect } = request;
+    const id = await conversations.idOf(request.chat, caller);
     const { events = [], after = 0 } =
       (request.answersTo && (await conversations.progress(id, caller, { includeEnded: true }))) ?? {};
-    const { answers, expired } = request.answersTo?.(events) ?? { answers: [], expired: [] };
-    if (answers.length === 0 && message) {
-      const { run } = await conversations.start(
-        {
-          createAs: id,
-          message,
-          ...(clientId !== undefined && { clientId }),
-          ...(continues !== undefined && { continues: true }),
-          ...(clientList && { list: clientList }),
-          ...(instructions && { instructions }),
-          ...(attachments && { attachments }),
-          ...(model !== undefined && { model }),
-          ...(tools && { tools }),
-          // Both protocols have approvals.
-          approvals: 'ask',
-          // The events are stored, because the answer may go on in the stream of another request.
-          onDisconnect: 'continue',
-        },
-        caller,
-      );
-      const encoder = frontEnd.encoderFor([], continues);
-      return streamFrontEnd(c, { id, onDisconnect }, { ...frontEnd, encoder, follow: run });
-    }
+    const answered = request.answersTo?.(events) ?? { answers: [], expired: [] };
+    const { answers, expired } = answered;
+    if (answered.isAbandoned) await conversations.cancel(id, caller);
+    if (answers.length === 0 && message) return startFrontEnd(c, id, { ...request, message }, frontEnd);
     if (answers.length === 0 && expired.length === 0) {
       throw badRequest('The last message is neither of the user nor an answer to an approval.', 'messages');
     }
     // Rejects if nothing is in progress.
-    if (answers.length > 0) await conversations.answer(id, answers, caller);
+    const input = answered.hasInput && message ? messageText(message) : undefined;
+    if (answers.length > 0) await conversations.answer(id, answers, caller, input);
     const settled = new Set([...answers.map((answer) => answer.id), ...expired]);
     const encoder = frontEnd.encoderFor(answers);
     const last = encodeUntilWaiting(encoder, events, settled) ?? after;
     const first = encoder.continueAfter(settled);
     const stream = { ...frontEnd, encoder, first, follow: followFrom(id, caller, last) };
     return streamFrontEnd(c, { id, onDisconnect }, stream);
+  }
+
+  async function startFrontEnd(
+    c: Context<Env>,
+    id: string,
+    request: FrontEndRequest & { readonly message: UserMessage },
+    frontEnd: FrontEnd,
+  ): Promise<Response> {
+    const { chat: _, answersTo: __, continues, onDisconnect, ...asked } = request;
+    const { run } = await conversations.start(
+      {
+        ...asked,
+        createAs: id,
+        ...(continues !== undefined && { continues: true }),
+        // Both protocols have approvals.
+        approvals: 'ask',
+        // The events are stored, because the answer may go on in the stream of another request.
+        onDisconnect: 'continue',
+      },
+      c.get('caller'),
+    );
+    const encoder = frontEnd.encoderFor([], continues);
+    return streamFrontEnd(c, { id, onDisconnect }, { ...frontEnd, encoder, follow: run });
   }
 
   function followFrom(id: string, caller: Caller, after: number): StartedChat['run'] {
@@ -210,7 +207,7 @@ const STOPPING: Failure = {
 /** A protocol of front ends. */
 interface FrontEnd {
   /** `answers`: those of the request. `continues`: the id of the answer that the stream adds to. */
-  readonly encoderFor: (answers: readonly ChatAnswer[], continues?: string) => FrontEndEncoder;
+  readonly encoderFor: (answers: readonly (ChatAnswer | ClientResult)[], continues?: string) => FrontEndEncoder;
   readonly headers?: Readonly<Record<string, string>>;
   readonly hasEndMark: boolean;
 }

@@ -1,9 +1,4 @@
-import type { LiveRun } from '@treadle/core';
-import { walkRun } from '../../requests/projection.ts';
-import { endingOf } from '../../requests/ending.ts';
-import { RESPONSE_PREFIX } from '../../ids.ts';
 import type { ChatEvent } from './wire.ts';
-import { chatProjection, statusOf } from './projection.ts';
 
 export const PROTOCOLS = ['ui-message-stream', 'ag-ui'] as const;
 export type FrontEndProtocol = (typeof PROTOCOLS)[number];
@@ -11,7 +6,7 @@ export type FrontEndProtocol = (typeof PROTOCOLS)[number];
 /**
  * Protocols of front ends. Each is a translation of the events of a conversation, so that all of them show the same.
  *
- * In both protocols a stream ends when calls wait for approvals, and the client sends the answers with its next request.
+ * In both protocols a stream ends when calls wait for approvals or for the client, which sends the answers with its next request.
  */
 export interface FrontEndEncoder {
   /** The frames for an event, in order. */
@@ -52,7 +47,7 @@ export function openCalls(types: readonly ChatEvent['type'][]): OpenCalls {
     add(event) {
       if (event.type === 'tool_call_start') change(event.id, () => open.set(event.id, new Set()));
       else if (event.type === 'tool_call_result') change(event.id, () => open.delete(event.id));
-      else if ((event.type === 'approval_request' || event.type === 'question') && types.includes(event.type)) {
+      else if ('call_id' in event && types.includes(event.type)) {
         change(event.call_id, (asked) => asked?.add(event.id));
       }
     },
@@ -66,47 +61,4 @@ export function openCalls(types: readonly ChatEvent['type'][]): OpenCalls {
     isWaiting: () => open.size > 0 && waiting === open.size,
     isEmpty: () => open.size === 0,
   };
-}
-
-export interface FrontEndResponse {
-  readonly encoder: FrontEndEncoder;
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-/** Streams a run of a program's own server to a front end. A client that disconnects cancels the run. */
-export function frontEndResponse(live: LiveRun, { encoder, headers }: FrontEndResponse): Response {
-  async function* frames(): AsyncGenerator<string> {
-    let waiting: object[] = [];
-    const out = walkRun(chatProjection(RESPONSE_PREFIX + live.runId), {
-      emit: (event) => void waiting.push(...encoder.encode(event)),
-    });
-    function* taken(): Generator<string> {
-      for (const frame of waiting) yield `data: ${JSON.stringify(frame)}\n\n`;
-      waiting = [];
-    }
-    waiting.push(
-      ...encoder.encode({
-        type: 'conversation_meta',
-        conversation_id: live.runId,
-        title: null,
-        message_id: `${live.runId}_user`,
-        answer_id: `${live.runId}_answer`,
-        run_id: live.runId,
-        model: '',
-      }),
-    );
-    for await (const item of live) {
-      void out.add(item);
-      yield* taken();
-    }
-    const result = await live.result;
-    if (result.outcome) {
-      const ending = endingOf(result, { isSpent: false, failure: undefined, at: Date.now() });
-      out.end({ ending });
-      waiting.push(...encoder.encode({ type: 'done', status: statusOf(ending) }));
-    } else waiting.push(...encoder.endWaiting());
-    yield* taken();
-  }
-  const body = ReadableStream.from(frames()).pipeThrough(new TextEncoderStream());
-  return new Response(body, { headers: { 'cache-control': 'no-cache', 'x-accel-buffering': 'no', ...headers } });
 }

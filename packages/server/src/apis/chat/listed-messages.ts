@@ -1,10 +1,11 @@
+import type { ResultBlock } from '@treadle/core';
 import { z } from 'zod';
 import { badRequest } from '../../api-error.ts';
 import { itemOrigin } from '../../ids.ts';
 import { MAX_LENGTH } from '../../parse/fields.ts';
 import { list, validateBody } from '../../parse/validate.ts';
 import { denialText } from '../../history/restore-messages.ts';
-import type { FunctionCallOutputItem, InputItem } from '../responses/wire.ts';
+import type { FunctionCallOutputItem, InputItem, InputPart } from '../responses/wire.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
 import { runOfMessage } from '../../history/conversation-records.ts';
 import { userItem } from '../../history/record-items.ts';
@@ -192,10 +193,7 @@ export function listedAgUi(all: readonly AgUiMessage[]): ListedMessages {
     if (role === 'system' || role === 'developer') instructions.push(agUiText(content, at));
     else if (role === 'user') {
       const runId = runOfMessage(id ?? '', 'user');
-      const items = (): readonly InputItem[] => {
-        const text = agUiText(content, at);
-        return [userItem('msg_', { role, content: [{ type: 'text', text }] })];
-      };
+      const items = (): readonly InputItem[] => [userItem('msg_', agUiUserMessage(content, at).message)];
       if (!isEmpty(content)) messages.push({ role, id, runId, items });
     } else {
       const runId = agUiRunOf(message);
@@ -232,7 +230,7 @@ function agUiAnswerItems(messages: readonly AnswerMessage[]): readonly InputItem
   const answer = answerItems();
   for (const { role, content, toolCalls, toolCallId, error, at } of messages) {
     if (role === 'tool') {
-      const result = { output: agUiText(content, at) || (error ?? ''), ...(error != null && { is_error: true }) };
+      const result = { output: agUiOutput(content, at) || (error ?? ''), ...(error != null && { is_error: true }) };
       if (!answer.addResult(toolCallId ?? '', result)) throw resultWithoutCall(toolCallId ?? '', at);
     } else if (role === 'assistant') {
       answer.endStep();
@@ -243,14 +241,66 @@ function agUiAnswerItems(messages: readonly AnswerMessage[]): readonly InputItem
   return answer.end();
 }
 
-/** The text of a message. */
-export function agUiText(content: unknown, at: string): string {
-  if (typeof content === 'string') return content;
-  if (!Array.isArray(content)) return '';
-  return content
-    .map((part: { readonly type?: unknown; readonly text?: unknown } | null) => {
-      if (part?.type !== 'text') throw badRequest('Only text is supported in messages.', 'messages');
-      return textOfPart(part.text, at);
+/** Texts and files. Throws a 400 for what cannot be an attachment. */
+export function agUiUserMessage(content: unknown, at: string): ReturnType<typeof messageWith> {
+  const parts = partsOf(content);
+  const text = parts.map((part) => (part?.type === 'text' ? textOfPart(part['text'], at) : '')).join('');
+  const files = parts
+    .filter((part) => part?.type !== 'text')
+    .map((part, index) => agUiFile(part, `${at}.content[${index}]`));
+  return messageWith(
+    text,
+    inMessage(at, () => validateBody(attachmentsSchema, files)),
+    `${at}.files`,
+  );
+}
+
+/** The result of a call. */
+export function agUiResult({ content, error }: AgUiMessage, at: string): readonly ResultBlock[] {
+  const blocks = agUiUserMessage(content, at).message.content.filter(
+    (block) => block.type !== 'text' || block.text !== '',
+  );
+  return blocks.length === 0 && error != null ? [{ type: 'text', text: error }] : blocks;
+}
+
+function agUiOutput(content: unknown, at: string): FunctionCallOutputItem['output'] {
+  const { content: parts } = userItem('msg_', agUiUserMessage(content, at).message) as Said;
+  const texts = parts.flatMap((part) => (part.type === 'input_text' ? part.text : []));
+  return texts.length === parts.length ? texts.join('') : parts;
+}
+
+type Said = Extract<InputItem, { type: 'message'; content: readonly InputPart[] }>;
+
+type AgUiPart = (Readonly<Record<string, unknown>> & { readonly type?: unknown }) | null;
+
+function partsOf(content: unknown): readonly AgUiPart[] {
+  if (Array.isArray(content)) return content as readonly AgUiPart[];
+  return typeof content === 'string' ? [{ type: 'text', text: content }] : [];
+}
+
+/** An image or another file as an attachment. The data is in the message: nothing is fetched. */
+function agUiFile(part: AgUiPart, at: string): object {
+  const { source, metadata } = (part ?? {}) as { readonly source?: unknown; readonly metadata?: unknown };
+  const { type, value, mimeType } = (source ?? {}) as Readonly<Record<string, unknown>>;
+  const isData = type === 'data' || (type === 'url' && /^data:/i.test(String(value)));
+  if (!isData) {
+    const message = `${at} is neither a text nor a file with its data. Send {"type": "image", "source": {"type": "data", "value": "…", "mimeType": "image/png"}}.`;
+    throw badRequest(message, 'messages', 'unsupported_media_type');
+  }
+  const { filename } = (metadata ?? {}) as { readonly filename?: unknown };
+  return {
+    data: value,
+    ...(mimeType != null && { media_type: mimeType }),
+    ...(filename != null && { name: filename }),
+  };
+}
+
+/** The text of a message that has nothing else. */
+function agUiText(content: unknown, at: string): string {
+  return partsOf(content)
+    .map((part) => {
+      if (part?.type === 'text') return textOfPart(part['text'], at);
+      throw badRequest(`${at} has a file. Only messages of the user and results of calls may have files.`, 'messages');
     })
     .join('');
 }

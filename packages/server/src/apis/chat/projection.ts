@@ -1,4 +1,12 @@
-import { textOf, type AssistantPart, type Event, type Item, type ResultBlock, type Waiting } from '@treadle/core';
+import {
+  textOf,
+  type AssistantPart,
+  type Event,
+  type Item,
+  type Memory,
+  type ResultBlock,
+  type Waiting,
+} from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
 import { shownResult } from '@treadle/core/web';
 import {
@@ -168,6 +176,13 @@ export function chatProjection(runId: string): ChatProjection {
 
   function applyFact(state: ChatState, event: Event): void {
     state.at = event.at;
+    const changes = changedMemory(event);
+    if (changes)
+      sendOnce(state, {
+        type: 'memory',
+        id: `mem_${runId.slice(RESPONSE_PREFIX.length)}_${changes.by}`,
+        values: changes.values,
+      });
     const open = (): readonly number[] => state.calls.flatMap(({ isAnswered }, index) => (isAnswered ? [] : index));
     for (const [index, decision] of callDecisions(state.judged).add(event, open)) decideCall(state, index, decision);
     if (event.type === 'model-replied') addReply(state, event.content);
@@ -243,6 +258,13 @@ export function chatProjection(runId: string): ChatProjection {
     },
     result: ({ parts, inputs }) => [...parts, ...inputs],
   };
+}
+
+/** What an event changes in the memory of the run. `by`: the effect, or the start. */
+function changedMemory(event: Event): { readonly by: string; readonly values: Memory } | undefined {
+  if (event.type === 'run-started') return event.memory && { by: 'start', values: event.memory };
+  if (event.type !== 'tool-settled' || event.result.type !== 'result' || !event.result.memory) return undefined;
+  return { by: event.effect, values: event.result.memory };
 }
 
 function typeOf(kind: TextKind): SentText['type'] {
@@ -341,13 +363,14 @@ export function askedIn(id: string): { readonly runId: string; readonly effect: 
   return hex === undefined ? undefined : { runId: RESPONSE_PREFIX + hex, effect: effect! };
 }
 
-/** What a person has to know to answer. Undefined for what only a program can answer. */
+/** What a person, or the client, has to know to answer. Undefined for what only another program can answer. */
 export function askRequest(
   runId: string,
   waiting: Waiting,
 ):
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
+  | Extract<ChatEvent, { type: 'client_call' }>
   | undefined {
   const { effect, call } = waiting;
   const common = {
@@ -371,6 +394,7 @@ export function askRequest(
       expires_at: expiresAt,
     };
   }
+  if (waiting.type === 'client') return { type: 'client_call', ...common };
   if (waiting.type !== 'question') return undefined;
   const { prompt, choices = null, schema = null } = waiting.question;
   return { type: 'question', ...common, prompt, choices, schema, expires_at: waiting.expiresAt ?? null };

@@ -1,10 +1,11 @@
-import type { UserMessage } from '@treadle/core';
+import type { Memory, UserMessage } from '@treadle/core';
 import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import type { Capacity, ServerStore } from '../../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../../requests/interruption.ts';
 import type { ForkedRun, RecordToStore } from '../../requests/requests.ts';
 import { storedCaller, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
+import type { FunctionTool } from '../../engine/tools.ts';
 import type { Caller } from '../../http/admission.ts';
 import { newConversationId, newResponseId } from '../../ids.ts';
 import type { Runs } from '../runs/runs.ts';
@@ -53,6 +54,10 @@ export interface ChatRequest {
   readonly model?: string;
   /** Names of tools of the server. Absent: its default tools. */
   readonly tools?: readonly string[];
+  /** Those that the client executes. */
+  readonly functions?: readonly FunctionTool[];
+  /** What the client says that tools remember. */
+  readonly memory?: Memory;
   /** The device whose tools the model gets. */
   readonly device?: string;
   /** A person answers approvals: `Engine.askingPolicy` judges the calls, if the server has no keys. */
@@ -74,7 +79,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const { tenant } = caller;
   const { createAs, message, clientId, continues, list, instructions = [] } = request;
-  const { attachments, model, tools, device, approvals, lift, onDisconnect } = request;
+  const { attachments, model, tools, functions, memory, device, approvals, lift, onDisconnect } = request;
   let counted = 0;
 
   async function planNew(hold: Capacity['hold']) {
@@ -96,7 +101,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const told = before ? before.instructions : request.told;
     const texts = [told ?? '', ...system, ...instructions];
     const run = { id: newResponseId(), caller, session: id, messages, system: texts, carried, after };
-    const { plan, input } = await planMessage(engine, request, { ...run, waits: true });
+    const { plan, input } = await planMessage(engine, request, { ...run, waits: 'for-client' });
     const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
     const at = { conversation: id, before, follows, instructions: told };
     return { plan, input, messages, system, place, at };
@@ -133,6 +138,8 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
           ...(attachments && attachments.length > 0 && { attachments }),
           ...named,
           ...(tools && { tools }),
+          ...(functions && { functions }),
+          ...(memory && { memory }),
           ...(device !== undefined && { device }),
           ...(system.length > 0 && { system }),
           ...(instructions.length > 0 && { instructions }),

@@ -49,8 +49,11 @@ export function uiEncoder(options: UiEncoderOptions = {}): FrontEndEncoder {
         return chunks.approval(event.call_id, event);
       case 'question': {
         const { type: _, ...data } = event;
-        return chunks.question(data);
+        return chunks.question(event.call_id, data);
       }
+      case 'client_call':
+      case 'memory':
+        return [];
       case 'warning':
         // What the model did not complete is the current step.
         return event.code === 'item_incomplete' ? chunks.resetStep() : chunks.warning(event.code, event.message);
@@ -63,7 +66,7 @@ export function uiEncoder(options: UiEncoderOptions = {}): FrontEndEncoder {
         return [];
       }
       case 'done':
-        if (error && event.status === 'failed') return chunks.finish('error', { metadata, error: error.message });
+        if (error && event.status === 'failed') return chunks.finish('error', { metadata, error });
         return chunks.finish(REASONS[event.status], { metadata, warning: error });
       default:
         return event satisfies never;

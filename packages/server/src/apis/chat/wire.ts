@@ -32,6 +32,10 @@ export type ChatEvent =
   | ({ readonly type: 'tool_call_result'; readonly id: string; readonly duration_ms: number } & ResultContent)
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
+  /** The client executes the call. `id`: of the wait, `call_id`: of the call. */
+  | { readonly type: 'client_call'; readonly id: string; readonly call_id: string; readonly tool: string }
+  /** What tools remember: the new values by key. `null`: the key was removed. `id`: of the change. */
+  | { readonly type: 'memory'; readonly id: string; readonly values: Readonly<Record<string, unknown>> }
   /** `item_incomplete`: the text with the id `item` is not part of the answer. `item_stopped`: it is, as far as it was sent. */
   | ({ readonly type: 'warning'; readonly item?: string } & ChatProblem)
   | ({ readonly type: 'error' } & ChatProblem)

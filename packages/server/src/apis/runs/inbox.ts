@@ -14,7 +14,8 @@ import type { Caller } from '../../http/admission.ts';
 /** What a client does with a run. */
 export type RunAct =
   | { readonly type: 'send'; readonly text: string }
-  | { readonly type: 'answer'; readonly answers: readonly Answer[] }
+  /** `input`: a message that follows the answers. */
+  | { readonly type: 'answer'; readonly answers: readonly Answer[]; readonly input?: string }
   | { readonly type: 'lift'; readonly source: string }
   | { readonly type: 'cancel' };
 

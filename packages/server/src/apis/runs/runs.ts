@@ -50,9 +50,9 @@ export interface Runs {
   /**
    * Answers what a run waits for, in order. A run that is paused is resumed. Resolves when the answers are durable. The name
    * of the caller's key is recorded as the one who answered. Rejects with a 409 if one cannot be used: if the run is paused,
-   * none was applied, otherwise those before it were.
+   * none was applied, otherwise those before it were. `input`: a message that the model gets with them.
    */
-  answer(runId: string, answers: readonly Answer[], caller: Caller): Promise<void>;
+  answer(runId: string, answers: readonly Answer[], caller: Caller, input?: string): Promise<void>;
   /**
    * What a source narrows does not apply any more, from the next turn of a run on. A run that is paused is resumed for it, and
    * pauses again. Resolves when it is durable, or at once if nothing of the source narrows the run. The name of the caller's key is recorded.
@@ -167,14 +167,20 @@ export function runs(engine: Engine, stored: Requests): Runs {
     return [];
   }
 
-  async function answerRun(runId: string, given: readonly Answer[], caller: Actor): Promise<void> {
+  async function answerRun(
+    runId: string,
+    { answers: given, input }: Extract<RunAct, { type: 'answer' }>,
+    caller: Actor,
+  ): Promise<void> {
     const summary = await findRun(runId, caller);
     const record = await requestOf(summary);
     const answers = given.map((answer) => withName(answer, caller));
     const run = driven.get(runId);
     const left = run ? await answerDriven(run, runId, { answers, caller }) : answers;
-    if (left.length === 0) return;
+    if (left.length === 0) return input === undefined ? undefined : sendInput(runId, input, caller);
     await stored.whenEnded(record.id);
+    // It is recorded first, so that the model gets it with the answers.
+    if (input !== undefined && (await stored.resume(record, { input }))) await stored.whenEnded(record.id);
     if (await stored.resume(record, { answers: left })) return;
     const { status } = await findRun(runId, caller);
     const what = status === 'paused' ? 'the request that started it has ended' : `it is ${status}`;
@@ -353,7 +359,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
       case 'send':
         return sendInput(runId, act.text, actor);
       case 'answer':
-        return answerRun(runId, act.answers, actor);
+        return answerRun(runId, act, actor);
       case 'lift':
         return liftNarrowing(runId, act.source, actor);
       case 'cancel':
@@ -435,7 +441,8 @@ export function runs(engine: Engine, stored: Requests): Runs {
     }),
     changes: ({ tenant }) => changes(tenant),
     send: (runId, text, caller) => perform(runId, { type: 'send', text }, caller),
-    answer: (runId, answers, caller) => perform(runId, { type: 'answer', answers }, caller),
+    answer: (runId, answers, caller, input) =>
+      perform(runId, { type: 'answer', answers, ...(input !== undefined && { input }) }, caller),
     liftNarrowing: (runId, source, caller) => perform(runId, { type: 'lift', source }, caller),
     cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),
     performHere,

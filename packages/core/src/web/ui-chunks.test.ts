@@ -8,8 +8,7 @@ import type { Model } from '../model.ts';
 import { scriptedModel } from '../testing/index.ts';
 import { tool } from '../tools/tool.ts';
 import type { Live } from './responses.ts';
-import { approvalOf } from './ui-chunks.ts';
-import { toUIMessageStreamResponse } from './ui-stream.ts';
+import { approvalOf, toUIMessageStreamResponse } from './ui-chunks.ts';
 
 const look = tool({
   name: 'look',
