@@ -1,5 +1,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import {
+  SseError,
+  SSEClientTransport,
   StreamableHTTPClientTransport,
   type AuthProvider,
   type OAuthClientProvider,
@@ -7,12 +9,19 @@ import {
 } from '@modelcontextprotocol/client';
 import { McpError, type HttpServer } from './options.ts';
 
-/** A transport that refuses answers of more than `maxMessageBytes`. `onFailure` is told, because streams do not end by that. */
+export interface HttpTransportOptions {
+  readonly maxMessageBytes: number;
+  /** It is told of answers that are too large, because streams do not end by that. */
+  readonly onFailure: (error: McpError) => void;
+  /** HTTP with server-sent events, as before 2025-03-26: one stream with all answers, and an address for messages. */
+  readonly isSse: boolean;
+}
+
+/** A transport that refuses answers of more than `maxMessageBytes`. */
 export function httpTransport(
   { url, headers, fetch: given = fetch, auth, name }: HttpServer & { readonly name: string },
-  maxMessageBytes: number,
-  onFailure: (error: McpError) => void,
-): StreamableHTTPClientTransport {
+  { maxMessageBytes, onFailure, isSse }: HttpTransportOptions,
+): SSEClientTransport | StreamableHTTPClientTransport {
   const tooLarge = (): McpError => {
     const message = `MCP server "${name}" sent a message of more than ${maxMessageBytes} bytes. The connection was ended.`;
     const error = new McpError('too-large', message);
@@ -25,7 +34,25 @@ export function httpTransport(
     ...(headers && { requestInit: { headers: { ...headers } } }),
     fetch: async (input, init) => limited(await given(input, init), maxMessageBytes, tooLarge, pace),
   };
+  if (isSse) return endingWithStream(new SSEClientTransport(new URL(url), options));
   return reportingEnds(new StreamableHTTPClientTransport(new URL(url), options), pace);
+}
+
+/**
+ * The session of such a server ends with its stream. The SDK opens another one, to which the answers of the first one do not come,
+ * so the connection ends, and the next use opens a new one.
+ */
+function endingWithStream(transport: SSEClientTransport): SSEClientTransport {
+  const start = transport.start.bind(transport);
+  transport.start = async () => {
+    await start();
+    const onError = transport.onerror?.bind(transport);
+    transport.onerror = (error) => {
+      onError?.(error);
+      if (error instanceof SseError) void transport.close();
+    };
+  };
+  return transport;
 }
 
 /** A server that sends many events in a short time, or many requests at once, has to wait: its streams are not read meanwhile. */

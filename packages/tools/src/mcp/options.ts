@@ -14,7 +14,7 @@ export interface StdioServer {
   readonly exec?: Pick<ExecOps, 'start'>;
 }
 
-/** A server over streamable HTTP. */
+/** A server over streamable HTTP, or, if it answers messages with 400, 404 or 405, over HTTP with server-sent events. */
 export interface HttpServer {
   readonly url: string;
   /** Sent with every request, such as `authorization`. Never stored or logged. */

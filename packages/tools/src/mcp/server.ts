@@ -5,6 +5,7 @@ import {
   SdkError,
   SdkErrorCode,
   SdkHttpError,
+  SseError,
   UnauthorizedError,
   type CallToolResult,
   type PriorDiscovery,
@@ -88,6 +89,8 @@ export function mcpServer(options: McpServerOptions): McpServer {
   const listeners = new Set<() => void>();
   let current: Promise<Connection> | undefined;
   let prior: PriorDiscovery | undefined;
+  /** The server speaks HTTP with server-sent events, as before 2025-03-26. Known when it was connected. */
+  let isSse = false;
   let listing: Listing | undefined;
   let leftOut: readonly LeftOutTool[] = [];
   let failures = 0;
@@ -137,6 +140,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
     try {
       return await openOnce(prior);
     } catch (error) {
+      if ('url' in options && refusesPosts(error)) return openSse(error);
       const isNegotiation = error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed;
       // Some servers end at any request before `initialize`.
       if (!isNegotiation || wasProbed || !('command' in options)) throw error;
@@ -144,15 +148,30 @@ export function mcpServer(options: McpServerOptions): McpServer {
     }
   }
 
+  /** The server may be an older one. `refusal`: what it has answered to a newer request. */
+  async function openSse(refusal: unknown): Promise<Connection> {
+    isSse = !isSse;
+    try {
+      return await openOnce(isSse ? { kind: 'legacy' } : undefined);
+    } catch {
+      isSse = !isSse;
+      throw refusal;
+    }
+  }
+
   async function openOnce(verdict: PriorDiscovery | undefined): Promise<Connection> {
     /** Why this side ended the connection. */
     let failure: McpError | undefined;
-    const transport: Transport | StdioTransport =
+    const transport: ReturnType<typeof httpTransport> | StdioTransport =
       'command' in options
         ? stdioTransport(options, MAX_MESSAGE_BYTES)
-        : httpTransport(options, MAX_MESSAGE_BYTES, (error) => {
-            failure ??= error;
-            void transport.close();
+        : httpTransport(options, {
+            maxMessageBytes: MAX_MESSAGE_BYTES,
+            onFailure: (error) => {
+              failure ??= error;
+              void transport.close();
+            },
+            isSse,
           });
     const calls = new Set<ActiveCall>();
     const client = makeClient(calls);
@@ -509,6 +528,13 @@ function isConnectionLost(error: unknown): boolean {
     error instanceof SdkError &&
     (error.code === SdkErrorCode.ConnectionClosed || error.code === SdkErrorCode.NotConnected)
   );
+}
+
+/** Whether the address does not take messages, as one that only sends events, or the reverse. */
+function refusesPosts(error: unknown): boolean {
+  if (error instanceof SdkError && error.code === SdkErrorCode.EraNegotiationFailed) return refusesPosts(error.cause);
+  const status = error instanceof SdkHttpError ? error.status : error instanceof SseError ? error.code : undefined;
+  return status === 400 || status === 404 || status === 405;
 }
 
 /** Nothing has reached the server, or it does not know the session any more: it was started again, for example. */
