@@ -145,6 +145,29 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     }
   });
 
+  it('renames the link, and nothing elsewhere, if a program leads the way to what it may not create out of the folder', async () => {
+    const outside = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-sandboxed-')));
+    for (const name of ['skills', 'info']) mkdirSync(join(outside, name));
+    for (const name of ['skills/x', 'info/alternates', 'alternates']) writeFileSync(join(outside, name), 'mine');
+    const exec = opened();
+    const blocked = async (script: string): Promise<string> => (await run(exec, script)).text;
+    expect(await blocked(`ln -s ${outside} .claude`)).toContain('commands may not create .claude, so it was renamed');
+    expect(await blocked(`git init -q . && rm -rf .git/objects && ln -s ${outside} .git/objects`)).toContain(
+      'commands may not create objects, so',
+    );
+    rmSync(join(folder, '.git'), { recursive: true });
+    mkdirSync(join(folder, '.git', 'objects', 'info'), { recursive: true });
+    expect(await blocked(`rmdir .git/objects/info && ln -s ${outside} .git/objects/info`)).toContain('create info, so');
+    expect(readdirSync(outside, { recursive: true }).toSorted()).toEqual([
+      'alternates',
+      'info',
+      'info/alternates',
+      'skills',
+      'skills/x',
+    ]);
+    rmSync(outside, { recursive: true });
+  });
+
   it('reports a missing program as it is reported without a sandbox', async () => {
     await expect(opened().start({ argv: ['treadle-missing-program'] })).rejects.toMatchObject({ code: 'ENOENT' });
   });

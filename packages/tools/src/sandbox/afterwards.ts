@@ -1,9 +1,9 @@
 import { renameSync, symlinkSync } from 'node:fs';
-import { basename } from 'node:path';
+import { basename, dirname } from 'node:path';
 import type { Execution, OutputChunk } from '../ops.ts';
-import { exists, linkOf } from './lookups.ts';
+import { exists, isLink, isWithin, linkOf, realOf } from './lookups.ts';
 import { untrustedFiles } from './repositories.ts';
-import type { Scan } from './visible.ts';
+import { wayTo, type Scan } from './visible.ts';
 
 /*
  * What does not exist cannot be made read-only. It is looked for when a program has ended, and renamed.
@@ -34,8 +34,8 @@ export function checkedAfterwards(
       ...(isLasting ? [] : absentInstructions),
       ...(newRepository === undefined ? [] : untrustedFiles(newRepository)),
     ];
-    for (const path of created) if (exists(path) && !isOwn(path)) renamed.add(setAside(path));
-    for (const link of links) if (linkOf(link.path) !== link.to) replaced.add(restoreLink(link));
+    for (const link of links) if (linkOf(link.path) !== link.to) replaced.add(restoreLink(link, scan));
+    for (const path of created) if (exists(path) && !isOwn(path)) renamed.add(setAside(path, scan));
   };
   // Also if nobody reads the output to its end.
   void execution.exit.then(check);
@@ -53,13 +53,27 @@ export function checkedAfterwards(
   return { ...execution, process: execution.process, output: output() };
 }
 
-function setAside(path: string): string {
+function setAside(path: string, scan: Scan): string {
   try {
-    renameSync(path, freeName(`${path}.blocked`));
-    return basename(path);
+    const place = placeOf(path, scan);
+    renameSync(place, freeName(`${place}.blocked`));
+    return basename(place);
   } catch {
     return `${basename(path)} (which could not be renamed)`;
   }
+}
+
+/**
+ * What is renamed instead of a path. A link that a program has put on the way would lead to something else, which may not even be
+ * in a folder that the program could write. Throws if the path leads there nevertheless.
+ */
+function placeOf(path: string, { tops, links }: Scan): string {
+  const isKnown = (at: string): boolean => links.some((link) => link.path === at);
+  const link = wayTo(dirname(path), tops).findLast((at) => isLink(at) && !isKnown(at));
+  const place = link ?? path;
+  const parent = realOf(dirname(place));
+  if (parent === undefined || !tops.some((top) => isWithin(top, parent))) throw new Error(`${path} is elsewhere`);
+  return place;
 }
 
 /** A folder cannot be renamed to one that has files. */
@@ -69,10 +83,10 @@ function freeName(path: string): string {
   return name;
 }
 
-function restoreLink({ path, to }: Scan['links'][number]): string {
+function restoreLink({ path, to }: Scan['links'][number], scan: Scan): string {
   try {
-    if (exists(path)) renameSync(path, freeName(`${path}.blocked`));
-    symlinkSync(to, path);
+    if (exists(path)) setAside(path, scan);
+    symlinkSync(to, placeOf(path, scan));
     return basename(path);
   } catch {
     return `${basename(path)} (which failed)`;

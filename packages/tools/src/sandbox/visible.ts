@@ -109,6 +109,8 @@ export function ownPaths(folder: string, others: readonly string[] = []): readon
 }
 
 export interface Scan {
+  /** The folders that programs can write. */
+  readonly tops: readonly string[];
   readonly masked: readonly Mask[];
   /** Exist, and become read-only. */
   readonly protected: readonly string[];
@@ -183,6 +185,7 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
   }
   const ways = new Set(visible.flatMap((path) => wayTo(path, tops)));
   return {
+    tops,
     masked,
     protected: [...new Set(present)],
     absent: [...visible.filter((path) => !instructions.includes(path)), join(folder, '.treadle')].filter(isMissing),
@@ -222,7 +225,7 @@ function isMissing(path: string): boolean {
 }
 
 /** The path and the folders above it, below the one of the folders that it is in. */
-function wayTo(path: string, tops: readonly string[]): readonly string[] {
+export function wayTo(path: string, tops: readonly string[]): readonly string[] {
   const way: string[] = [];
   for (let at = path; !tops.includes(at) && dirname(at) !== at; at = dirname(at)) way.push(at);
   return way;
