@@ -29,8 +29,10 @@ const AWK_PATTERN = new RegExp(`${pattern('/')}/`, 'y');
 
 export function checkAwk(name: string, program: string): void {
   const unclear = new Unclear(`the program of ${name} is not analysed`);
-  /** The last token. What a slash means depends on it. */
-  let last = '\n';
+  /** The last tokens, without blanks. What a slash means depends on them. */
+  const tokens = ['\n'];
+  /** Names that were assigned before. No reserved word of any version can be, so these are variables. */
+  const variables = new Set<string>();
   let hasPrint = false;
   for (let at = 0; at < program.length;) {
     AWK_TOKEN.lastIndex = at;
@@ -42,14 +44,22 @@ export function checkAwk(name: string, program: string): void {
     hasPrint ||= word === 'print' || word === 'printf';
     // After print it would name a file.
     if (token[0] === '>' && hasPrint) throw unclear;
+    const last = tokens.at(-1)!;
     if (token[0] === '/' && /^[\n{};(!~,&|]/.test(last)) {
       AWK_PATTERN.lastIndex = at;
       at += AWK_PATTERN.exec(program)?.[0].length ?? Infinity;
       if (at === Infinity) throw unclear;
-    } else if (token[0] === '/' && !isAwkOperand(last)) throw unclear;
-    if (!/^[ \t]/.test(token[0])) last = called === undefined ? token[0] : '(';
+    } else if (token[0] === '/' && !isAwkValue(last, variables)) throw unclear;
+    if (/^[ \t]/.test(token[0])) continue;
+    tokens.push(called === undefined ? token[0] : '(');
+    const { set, counted } = AWK_ASSIGNED.exec(tokens.slice(-4).join(' '))?.groups ?? {};
+    if (set !== undefined && program[at] !== '=') variables.add(set);
+    if (counted !== undefined) variables.add(counted);
   }
 }
+
+/** Tokens of `n = `, `n += ` or `n++;`. */
+const AWK_ASSIGNED = /(?:^| )(?<set>[a-z]\w*) (?:[-+*%^] )?=$|^(?<counted>[a-z]\w*) ([-+]) \3 [;})\n,]$/;
 
 /** `getline` is the only operator that reads a file. */
 function isAwkWord(word: string, isCalled: boolean): boolean {
@@ -57,7 +67,7 @@ function isAwkWord(word: string, isCalled: boolean): boolean {
   return AWK_WORDS.has(word) || AWK_VARIABLES.has(word) || (/^[a-z]/.test(word) && word !== 'getline');
 }
 
-/** After a value a slash divides. */
-function isAwkOperand(token: string): boolean {
-  return token === ']' || AWK_VARIABLES.has(token) || (/^[\da-z]/.test(token) && !AWK_WORDS.has(token));
+/** After a value a slash divides. After any other word, such as `do`, a pattern may begin. */
+function isAwkValue(token: string, variables: ReadonlySet<string>): boolean {
+  return token === ']' || /^\d/.test(token) || AWK_VARIABLES.has(token) || variables.has(token);
 }
