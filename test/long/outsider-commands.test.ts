@@ -1,3 +1,4 @@
+import { rmSync } from 'node:fs';
 import { afterAll, describe, expect, test } from 'vitest';
 import { needs } from '../needs.ts';
 import { addPrograms, OUTSIDER, outsiderPlace, unreported } from '../policy/outsider.ts';
@@ -14,5 +15,6 @@ describe.skipIf(!canRun)('what is allowed does nothing but what it says', () => 
     const place = outsiderPlace(fixture);
     addPrograms(place);
     expect(await unreported(place, line)).toEqual([]);
+    rmSync(place.root, { recursive: true, force: true });
   });
 });

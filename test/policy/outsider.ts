@@ -63,6 +63,8 @@ export function outsiderPlace(fixture: ShellFixture): Place {
     '.gitignore': '!.npmrc\n!.git\n!.aws\n',
     '0/ls': `#!/bin/sh\necho evil >> '${place.log}'\n`,
     'nested/deep/n.txt': 'n\n',
+    'dst/tpl/plain.txt': 'p\n',
+    'into/i.txt': 'i\n',
   };
   for (const [name, text] of Object.entries(files)) {
     mkdirSync(path.dirname(path.join(work, name)), { recursive: true });
@@ -74,6 +76,9 @@ export function outsiderPlace(fixture: ShellFixture): Place {
     ['linkeddir', 'sub'],
     ['linked.txt', '.npmrc'],
     ['here', '.'],
+    // Writing through them would change a hook.
+    ['dst/tpl/t.txt', '../../.git/hooks/pre-commit'],
+    ['into/l', '../.git/hooks'],
   ] as const)
     symlinkSync(target, path.join(work, name));
   const env = { PATH: '/usr/bin:/bin', HOME: path.join(root, 'home'), GIT_CONFIG_NOSYSTEM: '1' };
@@ -94,6 +99,12 @@ export function outsiderPlace(fixture: ShellFixture): Place {
   mkdirSync(path.join(root, 'out/.git/hooks'), { recursive: true });
   writeFileSync(path.join(root, 'out/.git/hooks/pre-commit'), 'evil\n');
   spawnSync('tar', ['cf', path.join(work, 'evil.tar'), '.git'], { cwd: path.join(root, 'out'), env });
+  mkdirSync(path.join(root, 'out/l'));
+  writeFileSync(path.join(root, 'out/l/pre-commit'), 'evil\n');
+  spawnSync('tar', ['cf', path.join(work, 'through.tar'), 'l/pre-commit'], { cwd: path.join(root, 'out'), env });
+  // What would be installed instead of a package with this name.
+  spawnSync('tar', ['cf', path.join(work, 'package.x'), 'l/pre-commit'], { cwd: path.join(root, 'out'), env });
+  writeFileSync(path.join(work, '.git/hooks/pre-commit'), '#!/bin/sh\n');
   return place;
 }
 

@@ -3,7 +3,7 @@
  * depend on each other. They report what is touched, and throw `Unclear` for whatever they do not know.
  */
 import path from 'node:path/posix';
-import { checkSetting, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
+import { checkSetting, hasBelow, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
 import { checkAwk, checkSed } from './scripts.ts';
 import { Unclear } from './words.ts';
 
@@ -56,8 +56,13 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   target: matching(/^[\w.-]+$|^[A-Z_]+=(\d+|yes|no|true|false)$/),
   /** Other directives of printf assign variables, or are numbers, which some shells evaluate. */
   format: matching(/^(?!-)([^%]|%%|%-?\d*(\.\d+)?[sbq])*$/),
-  /** Neither a path, an address nor an archive. */
-  package: matching(/^(?!.*\.(t?gz|tar|whl|zip)$)(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w.*^~-]+)?$/),
+  /** Neither a path, an address, nor the name of a file or folder, which would be installed instead. */
+  package(text, call) {
+    matching(
+      /^(?!.*\.(t?gz|tar|whl|zip|t?bz2?|t?xz|t?lz|lzma)$)(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w.*^~-]+)?$/,
+    )(text, call);
+    if (kindOf(text, call.scope) !== 'none') throw new Unclear(`${text} is a file or folder too`);
+  },
   /** `@` would mean a file. */
   data: matching(/^[^@]/),
   /** The only ways of jq to open a file by itself. */
@@ -193,7 +198,15 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   cp(call, { operands, options }) {
     copyInto(call, operands);
     if (!['-r', '-R', '-a', '--recursive', '--archive'].some((one) => options.has(one))) return;
-    for (const source of operands.slice(0, -1)) touchTree(source, call.scope);
+    const [sources, target] = [operands.slice(0, -1), operands.at(-1)!];
+    for (const source of sources) {
+      touchTree(source, call.scope);
+      const isFile = ['file', 'none'].includes(kindOf(source, call.scope));
+      const isThere = kindOf(target, call.scope) !== 'none';
+      // A file is written through a link that has its name.
+      if (!isFile && isThere && hasBelow(joined(target, path.basename(source)), call.scope, ({ isLink }) => isLink))
+        throw new Unclear(`links in ${target} may lead elsewhere`);
+    }
     createsLinks(call);
   },
   mv: move,
@@ -293,9 +306,12 @@ function extract(call: Call, { values }: Parsed): void {
   const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
   if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
     throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
+  const kind = kindOf(folder, call.scope);
+  // Files are written through links that are there.
   const isPlain =
-    ['none', 'folder'].includes(kindOf(folder, call.scope)) &&
-    ['.git', '.treadle', 'treadle.toml'].every((name) => kindOf(joined(folder, name), call.scope) === 'none');
+    kind === 'none' ||
+    (kind === 'folder' &&
+      !hasBelow(folder, call.scope, ({ name, isLink }) => isLink || /^(\.git|\.treadle|treadle\.toml)$/i.test(name)));
   if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
   createsLinks(call);
   call.scope.found.hasUnpacked = true;

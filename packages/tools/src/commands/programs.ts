@@ -159,7 +159,7 @@ git merge: --no-ff --ff-only --squash --abort --continue --no-edit --no-commit -
 git rebase: --continue --abort --skip revision... +changes
 git cherry-pick,revert: [n] --no-edit --abort --continue revision... +changes
 git bisect start,good,bad,reset: revision... +changes
-git bisect run: command
+git bisect run: command +changes
 git fetch: [p] --all --prune --tags --depth:number repository name...
 git pull: --rebase= --ff-only repository name... +changes
 git push: [u] --tags --force-with-lease= repository name...
@@ -278,6 +278,7 @@ function applyUsage(given: Call, args: readonly string[]): Usage {
     if (kind === undefined) throw new Unclear(`the argument ${operand} of ${usage.name} is not known`);
     KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind](operand, call);
     if (kind !== 'command') continue;
+    if (usage.effect) createsLinks(call);
     call.run(operands.slice(at));
     break;
   }

@@ -143,6 +143,22 @@ export function touchTree(
   if (repository !== undefined) throw new Unclear(`it would read ${repository}, which may have keys`);
 }
 
+/** Whether a name below a folder is one of the given kind. */
+export function hasBelow(
+  folder: string,
+  scope: Scope,
+  isMeant: (entry: { readonly name: string; readonly isLink: boolean }) => boolean,
+): boolean {
+  const open = placesOf(folder, scope);
+  if (open.length === 0) throw new Unclear(`it is not known what is below ${folder}`);
+  for (let next = open.pop(); next !== undefined; next = open.pop())
+    for (const entry of scope.files.namesIn(next)) {
+      if (isMeant(entry)) return true;
+      if (entry.isFolder) open.push(`${next}/${entry.name}`);
+    }
+  return false;
+}
+
 /** Other settings could make git look into a submodule, whose own settings may name programs. */
 function hasPlainModules(text: string): boolean {
   const line = /^\s*(\[submodule "[^"\\]*"\]|(path|url|branch|shallow)\s*=[^\\]*)?\s*$/;
