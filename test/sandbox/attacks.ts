@@ -125,6 +125,12 @@ export const ATTACKS: readonly Attack[] = [
   reads('read a private file through a hard link', 'private', 'ln -f .env hard-env; cat hard-env'),
   reads('copy the folder and read the copy', 'private', 'cp -r config /tmp/copied; cat /tmp/copied/secrets.json'),
   reads('move the folder and read there', 'private', 'mv config config2; cat config2/secrets.json; mv config2 config'),
+  succeeds(
+    'move the folder to where its files are not private',
+    'private',
+    'mv .docker docker && mv docker .docker && mv certs node_modules/c && mv node_modules/c certs',
+  ),
+  reads('read where a private link leads', 'private', 'cat .pgpass'),
   reads('search for the secret', 'private', `grep -rhas '${SECRET}' --exclude-dir=leads-out .`),
   reads(
     'archive the folder',

@@ -77,9 +77,13 @@ export async function openWorld(): Promise<World> {
     '.npmrc',
     'terraform.tfstate',
     '.treadle/treadle.db',
+    '.docker/config.json',
+    'settings/password.txt',
   ]) {
     write(join(folder, name));
   }
+  mkdirSync(join(folder, 'node_modules'));
+  symlinkSync('settings/password.txt', join(folder, '.pgpass'));
   for (const git of ['.git', 'nested/.git', '.git/modules/sub', '.git/modules/a/b', '.git/modules/sub/modules/inner']) {
     for (const name of ['HEAD', 'config', 'objects/x', 'refs/x', 'hooks/applypatch-msg.sample'])
       write(join(folder, git, name), '');

@@ -1,7 +1,7 @@
-import { chownSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { chownSync, mkdirSync, mkdtempSync, realpathSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join, relative } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { hostSockets, rootOnlyFiles, scanFolder } from './visible.ts';
 
@@ -48,6 +48,45 @@ it('protects the files that tell git where hooks and settings are', async () => 
   const scan = await scanFolder({ folder, rules: {}, expose: [], protect: [], hide: [] });
   expect(scan.absent).toContain(join(folder, '.git/commondir'));
   expect(scan.protected).toContain(join(worktree, 'commondir'));
+});
+
+describe('private files', () => {
+  const put = (name: string): string => {
+    mkdirSync(dirname(join(folder, name)), { recursive: true });
+    writeFileSync(join(folder, name), '');
+    return join(folder, name);
+  };
+  const scanned = (): ReturnType<typeof scanFolder> =>
+    scanFolder({ folder, rules: { private: { paths: ['deploy/keys/**'] } }, expose: [], protect: [], hide: [] });
+
+  it('stay where they are private', async () => {
+    for (const name of ['.docker/config.json', 'deploy/keys/one', 'a/b/.env']) put(name);
+    const { masked, pinned } = await scanned();
+    expect(masked.map(({ path }) => relative(folder, path)).toSorted()).toEqual([
+      '.docker/config.json',
+      'a/b/.env',
+      'deploy/keys',
+    ]);
+    expect(pinned.map((path) => relative(folder, path))).toEqual(['.docker', 'a', 'a/b', 'deploy']);
+  });
+
+  it('are what a link with a private name leads to', async () => {
+    const file = put('settings/local.txt');
+    symlinkSync('settings/local.txt', join(folder, '.env'));
+    symlinkSync('.', join(folder, '.npmrc'));
+    symlinkSync('missing', join(folder, '.netrc'));
+    expect((await scanned()).masked).toEqual([{ path: file, type: 'file' }]);
+    mkdirSync(join(folder, 'keys'));
+    symlinkSync('keys', join(folder, '.ssh'));
+    symlinkSync('../settings', join(folder, 'keys', '.aws'));
+    expect((await scanned()).masked.map(({ path }) => relative(folder, path)).toSorted()).toEqual(['keys', 'settings']);
+  });
+
+  it('may be in folders that are too deep to be looked at', async () => {
+    put(`${'d/'.repeat(45)}.env`);
+    const { masked } = await scanned();
+    expect(masked).toEqual([{ path: join(folder, 'd/'.repeat(41).slice(0, -1)), type: 'folder' }]);
+  });
 });
 
 it.runIf(process.getuid?.() === 0)('hides what root can read without capabilities, and others cannot', () => {

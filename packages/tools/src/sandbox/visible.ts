@@ -122,7 +122,7 @@ export interface Scan {
   readonly links: readonly { readonly path: string; readonly to: string }[];
   /** Where there is no repository now. One that comes into existence may have plain settings only. */
   readonly newRepository?: string;
-  /** Folders that cannot be renamed, because something in them is protected. */
+  /** Folders that cannot be renamed, because something in them is protected or masked. */
   readonly pinned: readonly string[];
   /** The repository of a worktree. */
   readonly writable: readonly string[];
@@ -146,6 +146,8 @@ export interface ScanOptions {
 /** What a scan has to know about one folder. */
 export interface FolderFacts {
   readonly masked: readonly Mask[];
+  /** Links with a private name. */
+  readonly links: readonly string[];
   readonly repositories: readonly string[];
   readonly folders: readonly string[];
 }
@@ -180,7 +182,8 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
   const isInside = (path: string): boolean => tops.some((top) => path !== top && isWithin(top, path));
   const visible = [...wanted].filter((path) => isInside(path) && !isMasked(path));
   const present = visible.flatMap((path) => realOf(path) ?? []).filter((path) => isInside(path) && !isMasked(path));
-  for (const path of present) {
+  // Elsewhere a file may not be private any more.
+  for (const path of [...present, ...masked.map((mask) => mask.path)]) {
     for (let at = dirname(path); at !== folder && isWithin(folder, at); at = dirname(at)) pinned.add(at);
   }
   const ways = new Set(visible.flatMap((path) => wayTo(path, tops)));
@@ -209,15 +212,32 @@ async function walkFolder(
 ): Promise<{ readonly masked: Mask[]; readonly repositories: readonly string[] }> {
   const isPrivate = privateMatcher(options);
   const masked: Mask[] = [];
+  const links: string[] = [];
   const repositories: string[] = [];
   const walk = async (path: string, depth: number): Promise<void> => {
     const found = await cache(path, (entries) => folderFacts(path, entries, isPrivate));
     masked.push(...found.masked);
+    links.push(...found.links);
     repositories.push(...found.repositories);
     if (depth < MAX_DEPTH) await Promise.all(found.folders.map((one) => walk(one, depth + 1)));
+    // Nobody knows what is in them.
+    else masked.push(...found.folders.map((one) => ({ path: one, type: 'folder' as const })));
   };
   await walk(options.folder, 0);
-  return { masked, repositories };
+  // What they lead to would be read by their names.
+  for (const link of links) {
+    const real = realOf(link);
+    if (real !== undefined && real !== options.folder && isWithin(options.folder, real)) masked.push(...maskFor(real));
+  }
+  return { masked: withoutInner(masked), repositories };
+}
+
+/** Nothing can be mounted in a folder that is masked. */
+function withoutInner(masked: readonly Mask[]): Mask[] {
+  const folders = new Set(masked.flatMap(({ path, type }) => (type === 'folder' ? path : [])));
+  const isInner = (path: string): boolean =>
+    dirname(path) !== path && (folders.has(dirname(path)) || isInner(dirname(path)));
+  return [...new Map(masked.map((mask) => [mask.path, mask])).values()].filter(({ path }) => !isInner(path));
 }
 
 function isMissing(path: string): boolean {
@@ -232,16 +252,18 @@ export function wayTo(path: string, tops: readonly string[]): readonly string[] 
 }
 
 function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path: string) => boolean): FolderFacts {
-  const [masked, repositories, folders]: [Mask[], string[], string[]] = [[], [], []];
+  const [masked, links, repositories, folders]: [Mask[], string[], string[], string[]] = [[], [], [], []];
   for (const entry of entries) {
     const at = join(path, entry.name);
     if (entry.name === '.git') repositories.push(at);
     else if (entry.isDirectory()) {
       if (isPrivate(join(at, 'x'))) masked.push({ path: at, type: 'folder' });
       else if (entry.name !== 'node_modules') folders.push(at);
+    } else if (entry.isSymbolicLink()) {
+      if (isPrivate(at) || isPrivate(join(at, 'x'))) links.push(at);
     } else if (entry.isFile() && isPrivate(at)) masked.push({ path: at, type: 'file' });
   }
-  return { masked, repositories, folders };
+  return { masked, links, repositories, folders };
 }
 
 /** What has to be readable for git itself. */
