@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSockets, rootOnlyFiles, scanFolder } from './visible.ts';
+import { hostSockets, rootOnlyFiles, scanFolder, toolFolders } from './visible.ts';
 
 const HEADER = 'Num       RefCount Protocol Flags    Type St Inode Path\n';
 
@@ -50,12 +50,34 @@ it('protects the files that tell git where hooks and settings are', async () => 
   expect(scan.protected).toContain(join(worktree, 'commondir'));
 });
 
+function put(name: string): string {
+  mkdirSync(dirname(join(folder, name)), { recursive: true });
+  writeFileSync(join(folder, name), '');
+  return join(folder, name);
+}
+
+it('shows of PATH what programs need, and nothing that may be something else', () => {
+  const shown = (...entries: string[]): string[] =>
+    toolFolders(entries.map((entry) => join(folder, entry)).join(':'), {
+      home: join(folder, 'home'),
+      folder: join(folder, 'work'),
+    }).map((path) => relative(folder, path));
+  for (const name of [
+    'home/.nvm/v20/bin/node',
+    'home/.fly/bin/fly',
+    'home/.fly/config.yml',
+    'go/bin/go',
+    'go/pkg/tool/x',
+  ])
+    put(name);
+  for (const name of ['project/bin/x', 'project/lib/x', 'project/.env', 'work/bin/x', 'home/bin/x', 'own/x']) put(name);
+  expect(shown('home/.nvm/v20/bin')).toEqual(['home/.nvm']);
+  expect(shown('home/.fly/bin', 'home/bin')).toEqual(['home/.fly/bin', 'home/bin']);
+  expect(shown('project/bin')).toEqual(['project/bin', 'project/lib']);
+  expect(shown('go/bin', 'own', 'work/bin', 'missing')).toEqual(['go', 'own']);
+});
+
 describe('private files', () => {
-  const put = (name: string): string => {
-    mkdirSync(dirname(join(folder, name)), { recursive: true });
-    writeFileSync(join(folder, name), '');
-    return join(folder, name);
-  };
   const scanned = (): ReturnType<typeof scanFolder> =>
     scanFolder({ folder, rules: { private: { paths: ['deploy/keys/**'] } }, expose: [], protect: [], hide: [] });
 

@@ -56,33 +56,39 @@ export function rootOnlyFiles(folder = '/etc'): readonly Mask[] {
   return found;
 }
 
-/** Folders of a home that never hold programs only. An entry of PATH inside of them is shown alone. */
-const NOT_TOOLS = new Set(['.ssh', '.gnupg', '.aws', '.azure', '.kube', '.docker', '.config', '.local', '.cache']);
+/** Folders of a home that hold one tool and all that it needs. */
+const TOOLS =
+  '.asdf .bun .cargo .deno .dotnet .fnm .ghcup .goenv .jenv .local/share/fnm .local/share/mise .n .nodenv .nvm .opam .pixi .pyenv .rbenv .rustup .rvm .sdkman .volta'.split(
+    ' ',
+  );
+/** What a folder with programs has beside `bin`. Other folders may hold anything: keys, a project. */
+const BESIDE_PROGRAMS = ['lib', 'lib64', 'libexec', 'share', 'include'];
+/** In the folder of a runtime, which needs all of it: conda, Java, Go, Python, Node. */
+const IN_RUNTIMES = ['conda-meta', 'lib/modules', 'pkg/tool', 'pyvenv.cfg', 'lib/node_modules/npm'];
 
-/**
- * The folders that programs of PATH need, if they are not part of the system. A folder of a home that begins with a dot, such
- * as ~/.nvm, belongs to a tool as a whole.
- */
+/** What programs of PATH need, if it is not part of the system. */
 export function toolFolders(path: string, { home, folder }: { home: string; folder: string }): readonly string[] {
   const found = new Set<string>();
   for (const entry of path.split(delimiter)) {
     if (!isAbsolute(entry) || !exists(entry) || [...systemFolders(), folder].some((top) => isWithin(top, entry)))
       continue;
-    const tool = toolOf(resolve(entry), home);
-    if (!isWithin(tool, home) && !isWithin(tool, folder) && tool !== '/') found.add(tool);
+    for (const tool of neededBy(resolve(entry), home)) {
+      if (!isWithin(tool, home) && !isWithin(tool, folder) && tool !== '/') found.add(tool);
+    }
   }
   // rustup has its programs in ~/.cargo/bin, and what they start beside it.
   if (found.has(join(home, '.cargo')) && exists(join(home, '.rustup'))) found.add(join(home, '.rustup'));
   return [...found];
 }
 
-function toolOf(entry: string, home: string): string {
-  const modules = entry.endsWith(`${sep}node_modules${sep}.bin`) ? dirname(entry) : undefined;
-  if (modules !== undefined) return modules;
-  if (!isWithin(home, entry))
-    return /[\\/]s?bin$/.test(entry) && dirname(dirname(entry)) !== '/' ? dirname(entry) : entry;
-  const [first = ''] = entry.slice(home.length + 1).split(sep);
-  return first.startsWith('.') && !NOT_TOOLS.has(first) ? join(home, first) : entry;
+function neededBy(entry: string, home: string): readonly string[] {
+  const tool = TOOLS.map((name) => join(home, name)).find((one) => isWithin(one, entry));
+  if (tool !== undefined) return [tool];
+  const parent = dirname(entry);
+  if (entry.endsWith(`${sep}node_modules${sep}.bin`)) return [parent];
+  if (!/[\\/]s?bin$/.test(entry) || dirname(parent) === '/') return [entry];
+  if (IN_RUNTIMES.some((name) => exists(join(parent, name)))) return [parent];
+  return [entry, ...BESIDE_PROGRAMS.map((name) => join(parent, name)).filter(exists)];
 }
 
 /** Secrets in folders of tools, such as ~/.cargo/credentials.toml. */
