@@ -4,7 +4,13 @@ import { childRunId } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import { replay } from '../journal/replay.ts';
-import { lowestAutonomy, READ_RESULT_DESCRIPTION, withNarrowing, type Narrowing } from '../machine/narrowing.ts';
+import {
+  isListed,
+  lowestAutonomy,
+  READ_RESULT_DESCRIPTION,
+  withNarrowing,
+  type Narrowing,
+} from '../machine/narrowing.ts';
 import { policy as rulePolicy } from '../policy/policy.ts';
 import type { Policy } from '../policy/port.ts';
 import { scriptedModel, type ScriptedModel } from '../testing/scripted-model.ts';
@@ -227,6 +233,11 @@ test('a narrowing that is there already, or is none, adds nothing', () => {
   expect(withNarrowing(had, { autonomy: 2, tools: ['a'] })).toBe(had);
   for (const none of [{}, [], null, 'x', undefined]) expect(withNarrowing(had, none as never)).toBe(had);
   expect(withNarrowing(undefined, {})).toBeUndefined();
+});
+
+test('a list of a journal that is none, or has other values than names, has no tool', () => {
+  for (const none of ['a', 1, {}, [1, null, ['a'], 'b']]) expect(isListed(none as never, 'a')).toBe(false);
+  expect(isListed([1, 'a__*'] as never, 'a__b')).toBe(true);
 });
 
 const unmarked = named('question');

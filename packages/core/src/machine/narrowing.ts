@@ -144,7 +144,12 @@ function lets({ tools, without }: Narrowing, name: string): boolean {
 
 /** Whether a list of names, or of `NAME__*`, has a tool. */
 export function isListed(names: readonly string[] | undefined, name: string): boolean {
-  return names?.some((one) => one === name || (one.endsWith('__*') && name.startsWith(one.slice(0, -1)))) ?? false;
+  return Array.isArray(names) && names.some((one) => one === name || isServerOf(one, name));
+}
+
+/** A journal may have anything in its lists. */
+function isServerOf(one: unknown, name: string): boolean {
+  return typeof one === 'string' && one.endsWith('__*') && name.startsWith(one.slice(0, -1));
 }
 
 /** The tool with which a model asks a person, in runs of earlier versions. */
