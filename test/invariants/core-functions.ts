@@ -132,6 +132,7 @@ export interface CoreFunctions {
 
   // How a turn starts, continues and ends.
   readonly startTurn: (state: State) => Next;
+  readonly landInput: (state: State) => State;
   readonly reachLimit: (state: State, limit: Limit) => Next;
   readonly askModel: (state: State) => Next;
   readonly endRun: (state: State, outcome: Outcome) => Next;

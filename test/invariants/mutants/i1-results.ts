@@ -1,4 +1,4 @@
-import { mutant, withState, without } from './mutant.ts';
+import { mutant, without } from './mutant.ts';
 
 /** I1 every call has exactly one result, in call order, before the next model turn. */
 export const results = [
@@ -94,8 +94,8 @@ export const results = [
   mutant(
     'I1',
     'input that arrives during a compaction misses its turn',
-    'startTurn',
-    (original) => (state) => withState(original({ ...state, pending: [] }), { pending: state.pending }),
+    'landInput',
+    (original) => (state) => (state.phase.type === 'compacting' ? state : original(state)),
   ),
   mutant(
     'I1',
