@@ -1,37 +1,65 @@
 import { messageOf, type Amounts, type Ledger } from '@treadle/core';
-import { memoryBudgets, type Budgets } from '@treadle/core/budgets';
+import {
+  checkedBudget,
+  memoryBudgets,
+  type BudgetDefinition,
+  type BudgetPeriod,
+  type Budgets,
+  type CountedEffects,
+} from '@treadle/core/budgets';
 import type { Config } from './config.ts';
 import type { Shape } from '@treadle/tools/toml';
 
-/** [budgets.NAME]: the limits of a budget. `memoryBudgets` checks them, so that they are those of the library. */
-export type BudgetEntry = Readonly<Record<string, unknown>>;
+/** [budgets.NAME]: the limits of a budget by their names, and what else its definition has. */
+export interface BudgetEntry extends Omit<Amounts, 'durationMs'> {
+  readonly duration_ms?: number;
+  readonly period?: BudgetPeriod;
+  readonly warn_at?: number;
+  readonly at_limit?: 'refuse' | 'ask';
+  readonly only?: CountedEffects;
+}
+
+const amount: Shape = { type: 'number', min: 0 };
+const texts: Shape = { type: 'texts' };
 
 export const BUDGETS_SHAPE: Shape = {
   type: 'table',
   fields: {},
   others: {
-    type: 'checked',
-    check(entry, path) {
-      try {
-        memoryBudgets({ [path.slice(path.indexOf('.') + 1)]: limitsOf(entry) });
-        return [];
-      } catch (error) {
-        return [`${path}: ${messageOf(error).replace(/\.$/, '')}`];
-      }
+    type: 'table',
+    fields: {
+      tokens: amount,
+      cost: amount,
+      calls: amount,
+      files: amount,
+      lines: amount,
+      requests: amount,
+      duration_ms: amount,
+      period: { type: 'text', choices: ['day', 'week', 'month'] },
+      warn_at: { type: 'number', min: 0, max: 1 },
+      at_limit: { type: 'text', choices: ['refuse', 'ask'] },
+      only: { type: 'table', fields: { names: texts, commands: texts, domains: texts } },
     },
   },
 };
 
-/** The library has no underscores in its names: `duration_ms` is `durationMs`. */
-function limitsOf(entry: object): Amounts {
-  const named = Object.entries(entry).map(([name, value]) => [
-    name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()),
-    value as unknown,
-  ]);
-  return Object.fromEntries(named) as Amounts;
+/** Throws if the library does not accept it. */
+function definitionOf(name: string, entry: BudgetEntry): BudgetDefinition {
+  const { period, warn_at: warnAt, at_limit: atLimit, only, duration_ms: durationMs, ...amounts } = entry;
+  const limits = durationMs === undefined ? amounts : { ...amounts, durationMs };
+  return checkedBudget(name, { limits, period, warnAt, atLimit, only });
 }
 
-/** Where the configuration names budgets, with the names. */
+function definitionProblems(name: string, entry: BudgetEntry): readonly string[] {
+  try {
+    definitionOf(name, entry);
+    return [];
+  } catch (error) {
+    return [`budgets.${name}: ${messageOf(error).replace(/\.$/, '')}`];
+  }
+}
+
+/** Budgets that cannot be used, and names of budgets that do not exist. */
 export function budgetProblems({ budgets = {}, server = {}, orchestrator = {} }: Config): string[] {
   const { keys = [], tenants = {} } = server;
   const named: readonly (readonly [path: string, names: readonly string[] | undefined])[] = [
@@ -41,24 +69,24 @@ export function budgetProblems({ budgets = {}, server = {}, orchestrator = {} }:
     ...keys.map((key, index) => [`server.keys[${index}].budgets`, key.budgets] as const),
   ];
   const known = Object.keys(budgets).join(', ') || 'none';
-  return named.flatMap(([path, names = []]) =>
+  const missing = named.flatMap(([path, names = []]) =>
     names.some((name) => !Object.hasOwn(budgets, name))
       ? [`${path} names a budget that is not in [budgets]. Budgets: ${known}`]
       : [],
   );
+  return [...Object.entries(budgets).flatMap(([name, entry]) => definitionProblems(name, entry)), ...missing];
 }
 
 /** The ledgers of budgets that the configuration names. Undefined for no names. */
 export type LedgerOf = (names: readonly string[]) => Ledger | undefined;
 
 /**
- * Sets the limits of the budgets in the configuration. Without `stored`, they are those of this process. What is not in the
+ * Sets the budgets of the configuration. What was used, and a suspension, stay. Without `stored`, they are those of this process. What is not in the
  * configuration any more stays in the store, and nothing draws on it.
  */
 export async function openLedgers({ budgets = {} }: Config, stored: Budgets | undefined): Promise<LedgerOf> {
-  const limits = Object.entries(budgets).map(([name, entry]) => [name, limitsOf(entry)] as const);
-  const opened = stored ?? memoryBudgets(Object.fromEntries(limits));
-  if (stored) for (const [name, limit] of limits) await stored.setLimits(name, limit);
+  const opened = stored ?? memoryBudgets();
+  for (const [name, entry] of Object.entries(budgets)) await opened.set(name, definitionOf(name, entry));
   const made = new Map<string, Ledger>();
   return (names) => {
     const unique = [...new Set(names)];
