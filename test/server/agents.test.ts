@@ -466,6 +466,17 @@ describe('an agent as the model', () => {
   });
 });
 
+test('nobody can lift what an agent may do at most', async () => {
+  const strict = agentRegistry([
+    { name: 'careful', description: 'Pays with care.', tools: ['pay'], governance: { approvals: ['pay'] } },
+  ]);
+  const { server } = await serve([PAY], { namedAgents: strict, policy: rulesPolicy({ autonomy: 3 }) });
+  const { body } = await invoke(server, { inputs: { task: 'Pay' } }, { agent: 'careful' });
+  const lifted = await server.send('POST', `/v1/runs/${body.run_id}/lift-narrowing`, { source: 'agent:careful' });
+  expect([lifted.status, lifted.body.error.code]).toEqual([400, 'unsupported_value']);
+  expect((await server.send('GET', `/v1/runs/${body.run_id}`)).body.waiting).toMatchObject([{ tool: 'pay' }]);
+});
+
 test('a request cannot widen the constraints of an agent', async () => {
   const constraints = { max_tokens: 50, parallel_allowed: false };
   const bounded = agentRegistry([{ name: 'short', description: 'Is brief.', tools: ['look_up'], constraints }]);
@@ -528,6 +539,52 @@ describe('the scopes of a key', () => {
       const { status, body: answer } = await server.send('POST', path, body, headers);
       expect([path, status, answer.error.code]).toEqual([path, 403, 'insufficient_scope']);
     }
+  });
+
+  test('say nothing about other agents, and choose no models', async () => {
+    const { server, model } = await serve([], { keys });
+    const headers = as('one');
+    for (const [method, path, body] of [
+      ['GET', '/v1/agents/plan', undefined],
+      ['POST', '/v1/agents/plan/invoke', {}],
+    ] as const) {
+      const { status, body: answer } = await server.send(method, path, body, headers);
+      expect([status, answer.error.message]).toEqual([404, 'This server has no agent "plan". Its agents: writer.']);
+    }
+    const chosen = await invoke(server, { inputs: { word: 'x' }, model: 'm' }, { headers });
+    expect([chosen.status, chosen.body.error.code, chosen.body.error.param]).toEqual([
+      403,
+      'insufficient_scope',
+      'model',
+    ]);
+    expect(model.requests).toEqual([]);
+  });
+
+  test('apply to what is sent to runs that go on', async () => {
+    const own = [
+      key('every', 'agents:invoke', 'tools:execute', 'runs:write'),
+      key('plain', 'agents:invoke:plain', 'runs:write'),
+      key('payer', 'agents:invoke:payer', 'runs:write'),
+      key('person', 'runs:write'),
+    ];
+    const { server } = await serve([PAY, PAY, 'Paid.', 'Paid.', 'Paid.', 'Paid.'], { keys: own, policy: asking });
+    const waits = async (): Promise<{ readonly run: string; readonly answers: readonly object[] }> => {
+      const { body } = await invoke(server, { inputs: { task: 'x' } }, { agent: 'payer', headers: as('every') });
+      const [{ effect, digest }] = body.waiting;
+      return { run: body.run_id, answers: [{ type: 'approval', effect, digest, approved: true }] };
+    };
+    const { run, answers } = await waits();
+    const other = await waits();
+    for (const [path, body] of [
+      ['input', { input: 'Pay more.' }],
+      ['answers', { answers }],
+    ] as const) {
+      const refused = await server.send('POST', `/v1/runs/${run}/${path}`, body, as('plain'));
+      expect([path, refused.status, refused.body.error.code]).toEqual([path, 403, 'insufficient_scope']);
+    }
+    expect((await server.send('POST', `/v1/runs/${run}/answers`, { answers }, as('payer'))).status).toBe(200);
+    const approved = { answers: other.answers };
+    expect((await server.send('POST', `/v1/runs/${other.run}/answers`, approved, as('person'))).status).toBe(200);
   });
 
   test('apply to the tools of an agent', async () => {

@@ -68,7 +68,7 @@ export function planAgent(
   { name, invocation = AS_MODEL, definition, otherTools, caller, policy, skills }: PlannedAgent,
 ): AgentPlan {
   const recorded = recordedAgent(definition);
-  const agent = recorded ?? agentNamed(engine, name);
+  const agent = recorded ?? agentNamed(engine, name, caller.scopes);
   for (const one of otherTools) {
     if (isLeftOut(one, { executors: [] })) continue;
     const message = `The agent "${agent.name}" has its own tools, so that the request can add only functions of its client.`;

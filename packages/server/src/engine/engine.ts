@@ -110,11 +110,15 @@ function aliasOf(name: string, aliases: NonNullable<ServedModels['aliases']>): s
   return longest === undefined ? undefined : aliases[longest];
 }
 
-/** The agent of this name, also by `__default__`. Throws a 404, with the nearest name. */
-export function agentNamed(engine: Pick<Engine, 'namedAgents'>, name: string): NamedAgent {
+/** The agent of this name, also by `__default__`. Throws a 404, with the nearest name of those that these scopes allow. */
+export function agentNamed(
+  engine: Pick<Engine, 'namedAgents'>,
+  name: string,
+  scopes: readonly string[] = [],
+): NamedAgent {
   const agent = engine.namedAgents?.registry.get(name);
   if (agent) return agent;
-  const names = agentNames(engine);
+  const names = agentNames(engine).filter((one) => mayInvoke(scopes, one));
   const known = names.length === 0 ? 'It has none' : `Its agents: ${names.slice(0, 50).join(', ')}`;
   const message = `This server has no agent ${JSON.stringify(name.slice(0, 100))}.${didYouMean(name, names)} ${known}.`;
   throw new ApiError(404, 'not_found_error', message, { code: 'agent_not_found' });

@@ -115,7 +115,7 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     caller: Caller,
     key: RequestKey | undefined,
   ): Promise<PreparedInvocation> {
-    const agent = agentFor(request.agent, caller);
+    const agent = agentFor(request, caller);
     const inputs = await checkedInputs(agent, request.inputs);
     const { tenant, hold } = caller;
     const { mode, options, background } = request;
@@ -186,12 +186,16 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     };
   }
 
-  /** Throws a 404 for an agent that does not exist, and a 403 for one that the key may not use. */
-  function agentFor(name: string, { key, scopes }: Caller): NamedAgent {
-    const agent = agentNamed(engine, name);
-    if (mayInvoke(scopes, agent.name)) return agent;
-    const message = `The key "${key}" may not use the agent "${agent.name}": its scopes name other agents.`;
-    throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+  /** Throws a 404 for an agent that does not exist, and a 403 for one that the key may not use, or not with another model. */
+  function agentFor({ agent: name, options }: InvocationRequest, { key, scopes }: Caller): NamedAgent {
+    const agent = agentNamed(engine, name, scopes);
+    if (!mayInvoke(scopes, agent.name)) {
+      const message = `The key "${key}" may not use the agent "${agent.name}": its scopes name other agents.`;
+      throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+    }
+    if (options.model === undefined || mayInvoke(scopes)) return agent;
+    const message = `The key "${key}" may not choose a model: its scopes name only agents. Omit "model".`;
+    throw new ApiError(403, 'permission_error', message, { param: 'model', code: 'insufficient_scope' });
   }
 
   function planInvocation(

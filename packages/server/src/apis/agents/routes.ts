@@ -326,9 +326,9 @@ export function agentsOf(
   return namedAgents ? permitted(namedAgents.registry, scopes).list() : [];
 }
 
-/** Throws a 404 also for an agent that the caller may not use. */
+/** Throws a 404 for an agent that does not exist, and a 403 for one that the caller may not use. */
 function agentOf(engine: Pick<Engine, 'namedAgents'>, name: string, { scopes }: Caller): NamedAgent {
-  const agent = agentNamed(engine, name);
+  const agent = agentNamed(engine, name, scopes);
   if (mayInvoke(scopes, agent.name)) return agent;
   throw new ApiError(403, 'permission_error', `This key may not use the agent "${agent.name}".`, {
     code: 'insufficient_scope',

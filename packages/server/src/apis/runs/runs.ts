@@ -1,5 +1,6 @@
 import {
   forkRun,
+  narrowingSource,
   outstanding,
   planFork,
   textOf,
@@ -202,7 +203,15 @@ export function runs(engine: Engine, stored: Requests): Runs {
     if (await driven.get(runId)?.liftNarrowing(by, source)) return;
     if (summary.status === 'running' || summary.status === 'paused') {
       const state = await storedState(store, runId, caller);
-      if (!sourcesOf(state?.narrowing).includes(source)) return;
+      const found = state?.narrowing?.filter((one) => narrowingSource(one) === source) ?? [];
+      if (found.length === 0) return;
+      if (found.every(({ fixed }) => fixed)) {
+        throw badRequest(
+          `${JSON.stringify(source)} belongs to the run, and cannot be lifted.`,
+          'source',
+          'unsupported_value',
+        );
+      }
       const record = await requestOf(summary);
       await stored.whenEnded(record.id);
       if (record.status === 'in_progress' && (await stored.resume(record, { lift: { by, source } }))) return;
@@ -263,9 +272,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     { model, instructions }: ForkRequest,
     { key, scopes }: Caller,
   ): Promise<ForkLimits> {
-    const [first] = await store.readPage(runId, 0);
-    const started = first?.event.type === 'run-started' ? first.event : undefined;
-    const { name } = (started?.definition ?? {}) as { readonly name?: string };
+    const { started, name } = await startedAgent(runId);
     const isOwn = name !== undefined && instructions === undefined;
     if (!mayInvoke(scopes, isOwn ? name : undefined)) {
       const what = isOwn ? `runs of the agent ${JSON.stringify(name)}` : 'runs of models, or change instructions';
@@ -280,6 +287,25 @@ export function runs(engine: Engine, stored: Requests): Runs {
     if (name === undefined) return { turns: maxTurns, durationMs: maxDurationMs };
     const { rules } = started!;
     return { turns: rules.maxTurns, durationMs: rules.limits.durationMs ?? maxDurationMs };
+  }
+
+  /** Throws a 403 if a key that is limited to some agents acts on a run of another one, or of a model: what it sends would use it. */
+  async function checkDirected(runId: string, caller: Caller): Promise<void> {
+    const { key, scopes } = caller;
+    if (mayInvoke(scopes)) return;
+    await findRun(runId, caller);
+    const { name } = await startedAgent(runId);
+    if (mayInvoke(scopes, name)) return;
+    const message = `The key "${key}" may not act on the run ${JSON.stringify(runId)}: its scopes name other agents.`;
+    throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+  }
+
+  /** How a run was started, and the name of its agent, if it has one. */
+  async function startedAgent(runId: string) {
+    const [first] = await store.readPage(runId, 0);
+    const started = first?.event.type === 'run-started' ? first.event : undefined;
+    const { name } = (started?.definition ?? {}) as { readonly name?: string };
+    return { started, name };
   }
 
   /** A client may lower what is allowed, but not exceed it. */
@@ -387,7 +413,9 @@ export function runs(engine: Engine, stored: Requests): Runs {
   }
 
   /** Acts on a run here, or where it is driven. It may move in between. */
-  async function perform(runId: string, act: RunAct, { tenant, key }: Caller): Promise<void> {
+  async function perform(runId: string, act: RunAct, caller: Caller): Promise<void> {
+    if (act.type !== 'cancel') await checkDirected(runId, caller);
+    const { tenant, key } = caller;
     const actor = { tenant, key };
     for (let attempt = 0; attempt < MOST_MOVES; attempt++) {
       try {
