@@ -23,6 +23,7 @@ const FIELDS: { readonly [Key in keyof Required<NamedAgent>]: FieldCases } = {
       ['', 'lower-case letters'],
       ['../etc', 'lower-case letters'],
       ['__default__', 'lower-case letters'],
+      ['validate', 'not "validate"'],
       ['a'.repeat(51), 'up to 50'],
       [7, 'It is 7'],
     ],
@@ -33,7 +34,10 @@ const FIELDS: { readonly [Key in keyof Required<NamedAgent>]: FieldCases } = {
   },
   role: { good: [['reviewer']], bad: [[true, 'a text']] },
   description: {
-    good: [['Finds\n  mistakes.\u200b', 'Finds mistakes.']],
+    good: [
+      ['Finds\n  mistakes.\u200b', 'Finds mistakes.'],
+      ['Half \ud83d.', 'Half .'],
+    ],
     bad: [
       ['  ', 'a text that is not empty'],
       ['x'.repeat(1_001), 'It has 1001 characters. Use at most 1000.'],

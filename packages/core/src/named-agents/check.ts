@@ -45,11 +45,12 @@ export function checkNamedAgent(value: unknown): CheckedAgent {
   return { type: 'agent', agent, warnings: warningsFor(agent) };
 }
 
+/** `validate` is a path of the agents API. */
 export function isAgentName(name: string): boolean {
-  return name.length <= MAX_NAME && /^[a-z0-9]+([-_][a-z0-9]+)*$/.test(name);
+  return name.length <= MAX_NAME && name !== 'validate' && /^[a-z0-9]+([-_][a-z0-9]+)*$/.test(name);
 }
 
-const NAMES = `Use up to ${MAX_NAME} lower-case letters, digits, and single hyphens or underscores.`;
+const NAMES = `Use up to ${MAX_NAME} lower-case letters, digits, and single hyphens or underscores, and not "validate".`;
 const DESCRIBE = 'Say in one line what the agent is for.';
 
 type Path = AgentProblem['path'];

@@ -5,7 +5,7 @@ import type { JsonSchema } from '../model.ts';
  * `checkNamedAgent`. A run of the agent records it (`LoopOptions.definition`), and keeps it when the file changes.
  */
 export interface NamedAgent {
-  /** Up to 64 lower-case letters, digits, and single hyphens or underscores. */
+  /** Up to 50 lower-case letters, digits, and single hyphens or underscores. */
   readonly name: string;
   readonly version?: string;
   /** Such as `reviewer`. */

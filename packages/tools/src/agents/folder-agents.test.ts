@@ -1,4 +1,4 @@
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -220,6 +220,9 @@ describe('writing', () => {
     await expect(agents.remove('x')).rejects.toThrow(AgentFileError);
     await expect(agents.remove('none')).rejects.toThrow('There is no agent "none".');
     await expect(agents.write({ ...agent, name: 'y' })).rejects.toThrow('y.yaml exists, and is not the file');
+    symlinkSync(place('outside.yaml'), place('a/z.yaml'));
+    await expect(agents.write({ ...agent, name: 'z' })).rejects.toThrow(AgentFileError);
+    expect(existsSync(place('outside.yaml'))).toBe(false);
     await expect((await open()).write(agent)).rejects.toThrow('no folder');
   });
 });

@@ -119,7 +119,7 @@ export async function folderAgents(options: FolderAgentsOptions): Promise<Folder
       try {
         await guardedFiles({ folder }).write(file, text, own === undefined ? { create: true } : {});
       } catch (error) {
-        if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+        if (!(error instanceof DeniedError) && (error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
         throw new AgentFileError(`${file} exists, and is not the file of the agent "${agent.name}".`);
       }
       await reload();
