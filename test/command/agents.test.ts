@@ -91,6 +91,11 @@ describe('agents list, show and check', () => {
     expect((await command(run, play.folder)).stderr).toContain(notice);
   });
 
+  test('check of a name finds the file, whatever its name is', async () => {
+    await play.write('agents/file.yaml', 'name: other\ndescription: Other.\nmemory: true\n');
+    expect((await agents('check', 'other')).stdout).toMatch(/^Note: .*file\.yaml, line 3, memory: /);
+  });
+
   test('check names what is not there', async () => {
     await play.write('agents/a.yaml', 'description: A.\ntools: [raed]\n');
     await play.write('agents/b.yaml', 'description: B.\ndependencies: [gone]\n');
@@ -195,8 +200,7 @@ describe('inputs', () => {
       ['agents', 'run', 'echo', '--store', 'memory:', '--quiet', '--model', 'demo', ...TOOLS],
       play.folder,
     );
-    await terminal.shows('What to echo');
-    await terminal.shows('text: ');
+    await terminal.shows('What to echo\ntext: ');
     terminal.type('what is 6 * 7?\r');
     await terminal.shows('6 * 7 = 42');
     expect(await terminal.exit).toBe(0);
@@ -292,6 +296,12 @@ describe('a run', () => {
       play.folder,
     );
     expect(forked.stderr).toContain('does not exist any more');
+  });
+
+  test('prints only the confirmed answer', async () => {
+    await play.write('agents/looker.yaml', 'description: Looks.\ntools: [read]\n');
+    const steps = [{ text: ['First.'] }, { text: ['Second.'] }];
+    expect(await scripted(steps, 'looker', ...TOOLS)).toMatchObject({ code: 0, stdout: 'Second.\n' });
   });
 
   test('stays in its working folder, in which its commands run', async () => {

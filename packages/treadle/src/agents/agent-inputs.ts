@@ -145,10 +145,10 @@ export async function askInputs(
   for (const name of names.filter((one) => !Object.hasOwn(inputs, one))) {
     const input = schemas[name] ?? {};
     const { description, type, enum: values } = input;
-    const about = typeof description === 'string' ? `${oneLine(description, 200)}\n` : '';
+    const about = typeof description === 'string' ? `${exactLine(oneLine(description, 200))}\n` : '';
     const choices = Array.isArray(values) ? ` (${values.map((one) => JSON.stringify(one)).join(', ')})` : '';
     for (;;) {
-      const answer = await ask(`${exactLine(`${about}`)}${about === '' ? '' : '\n'}${exactLine(name)}${choices}: `);
+      const answer = await ask(`${about}${exactLine(`${name}${choices}`)}: `);
       if (answer === undefined) return undefined;
       if (answer.trim() === '') continue;
       try {

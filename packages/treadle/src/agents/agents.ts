@@ -151,7 +151,9 @@ const runCommand: Command = defineCommand({
     const agent = await findAgent(await openAgents(await resolveContext(values, io)), name!);
     const inputs = await checkedInputs(agent, { values, words }, io);
     if (inputs === undefined) return EXIT.cancelled;
-    const screen = runScreen(io, { ...values, answerOnly: agent.outputs !== undefined });
+    // A text after which the model is asked whether everything is done is not the output.
+    const isConfirmed = !values.single && !values['no-confirm'] && canCall(agent);
+    const screen = runScreen(io, { ...values, answerOnly: agent.outputs !== undefined || isConfirmed });
     const session = await openSession({ ...values, finish: 'plain' }, io, {
       canAsk: canAskOn(io),
       writeLine: screen.writeLine,
@@ -181,6 +183,10 @@ const runCommand: Command = defineCommand({
     }
   },
 });
+
+function canCall({ tools = [], dependencies = [] }: NamedAgent): boolean {
+  return tools.length + dependencies.length > 0;
+}
 
 function hostOf({ agents }: Session): ReturnType<NonNullable<Session['agents']>['host']> {
   return agents!.host();
@@ -255,7 +261,7 @@ const newCommand: Command = defineCommand({
     const { isAgentName } = await import('@treadle/core/named-agents');
     if (!isAgentName(name!)) {
       throw new CommandError(
-        `${JSON.stringify(name)} cannot be the name of an agent. Use up to 50 lower-case letters, digits, and single hyphens or underscores.`,
+        `${JSON.stringify(name)} cannot be the name of an agent. Use up to 50 lower-case letters, digits, and single hyphens or underscores, and not "validate".`,
       );
     }
     const folders = agentFolders(context);
@@ -310,7 +316,9 @@ const checkCommand: Command = defineCommand({
   async run({ values, arguments: [name] }, io) {
     const registry = await openAgents(await resolveContext(values, io));
     if (name !== undefined && !isBroken(registry, name)) await findAgent(registry, name);
-    const isMeant = (one: AgentFileProblem): boolean => name === undefined || stemOf(one.file) === name;
+    const file = name === undefined ? undefined : registry?.fileOf(name);
+    const isMeant = (one: AgentFileProblem): boolean =>
+      name === undefined || one.file === file || stemOf(one.file) === name;
     const problems = (registry?.problems() ?? []).filter(isMeant);
     const warnings = (registry?.warnings() ?? []).filter(isMeant);
     const agents = (registry?.list() ?? []).filter((one) => name === undefined || one.name === name);
