@@ -466,6 +466,65 @@ describe('an agent as the model', () => {
   });
 });
 
+describe('at every entry', () => {
+  const said = [{ role: 'user', content: 'x' }];
+  const asModel = { model: 'agent/strict' };
+  const mcp = async ({ url }: InProcessServer): Promise<void> => {
+    const client = new Client({ name: 'test', version: '1' });
+    await client.connect(new StreamableHTTPClientTransport(new URL(`${url}/mcp`)));
+    cleanUp.defer(() => client.close());
+    await client.callTool({ name: 'agent_strict', arguments: { task: 'x' } });
+  };
+  const post = (path: string, body: object) => async (server: InProcessServer) => {
+    const headers = { 'content-type': 'application/json' };
+    const answer = await fetch(server.url + path, { method: 'POST', headers, body: JSON.stringify(body) });
+    expect([answer.status, await answer.text()]).toEqual([200, expect.any(String)]);
+  };
+  const invoked = { inputs: { task: 'x' }, temperature: 0.1, max_iterations: 9, autonomy_level: 'full' };
+  const chosen = { ...asModel, messages: said };
+
+  test.each<[string, (server: InProcessServer) => Promise<void>]>([
+    ['invoke-iterative', post('/v1/agents/strict/invoke-iterative', invoked)],
+    ['invoke-iterative/stream', post('/v1/agents/strict/invoke-iterative/stream', invoked)],
+    ['responses', post('/v1/responses', { ...asModel, input: 'x' })],
+    ['responses, streamed', post('/v1/responses', { ...asModel, input: 'x', stream: true })],
+    ['responses, not stored', post('/v1/responses', { ...asModel, input: 'x', store: false })],
+    ['completions', post('/v1/chat/completions', chosen)],
+    ['completions, streamed', post('/v1/chat/completions', { ...chosen, stream: true })],
+    ['messages', post('/v1/messages', { ...chosen, max_tokens: 100 })],
+    ['messages, streamed', post('/v1/messages', { ...chosen, max_tokens: 100, stream: true })],
+    ['chat', post('/v1/chat', { ...asModel, message: 'x' })],
+    ['MCP', mcp],
+  ])('its prompt, tools, governance and limits apply: %s', async (_, ask) => {
+    let payments = 0;
+    const counted = tool({ ...pay, execute: () => `payment ${++payments}` });
+    const strict = {
+      name: 'strict',
+      description: 'Looks up.',
+      instructions: 'Look it up.',
+      tools: ['look_up', 'pay'],
+      governance: { scopes: ['tools:execute:look_up'] },
+      constraints: { max_iterations: 2, max_tokens: 40 },
+      autonomy_level: 'full',
+    };
+    const steps: readonly ScriptStep[] = [PAY, LOOK_UP, LOOK_UP, LOOK_UP];
+    const { server, model } = await serve(steps, {
+      tools: [lookUp, counted],
+      namedAgents: agentRegistry([strict]),
+      policy: rulesPolicy({ autonomy: 3 }),
+    });
+    await ask(server);
+    expect([payments, lookups]).toEqual([0, ['treadle']]);
+    // A chat asks for a closing answer, without tools.
+    const working = model.requests.filter(({ toolChoice }) => toolChoice !== 'none');
+    expect(working).toHaveLength(2);
+    for (const { instructions, settings } of model.requests) {
+      expect(instructions).toContain('Look it up.');
+      expect(settings.maxOutputTokens).toBeLessThanOrEqual(40);
+    }
+  });
+});
+
 test('nobody can lift what an agent may do at most', async () => {
   const strict = agentRegistry([
     { name: 'careful', description: 'Pays with care.', tools: ['pay'], governance: { approvals: ['pay'] } },
