@@ -241,6 +241,15 @@ describe.each(BROKERS)('with the $name broker', ({ open }) => {
     expect(pinged.body).toMatchObject({ latency_ms: expect.any(Number), load: { running: 0, queued: 0 } });
   });
 
+  it('has the tools of a device that is away', async () => {
+    const pi = await device(broker, 'pi');
+    const { server, link } = await orchestrator(broker, [call('temperature', {}), 'It is away.'], [{ name: 'pi' }]);
+    await pi.close(0);
+    await expect.poll(() => link.device('pi')?.status).toBe('offline');
+    const { events } = await chat(server, { message: 'How warm is it?', device: 'pi' });
+    expect(resultsIn(events)).toEqual([expect.stringContaining("The device 'pi' is offline (it was shut down)")]);
+  });
+
   it('calls a tool of a device over HTTP, under scopes and for its tenant only', async () => {
     await device(broker, 'pi');
     const link = edgeLink({ prefix: 'treadle', broker: { url: broker.url }, devices: [{ name: 'pi' }] });
@@ -285,6 +294,19 @@ describe.each(BROKERS)('with the $name broker', ({ open }) => {
     await expect
       .poll(async () => (await server.send('GET', `${calls}/${wrong.body.run_id}`, undefined, as('all'))).body)
       .toMatchObject({ status: 'ended', is_error: true, error_type: 'invalid_params' });
+  });
+});
+
+test('refuses a chat with a device that was never there', async () => {
+  const broker = await BROKERS[0]!.open();
+  closing.push(() => broker.close());
+  const link = edgeLink({ prefix: 'treadle', broker: { url: broker.url }, devices: [{ name: 'pi' }] });
+  closing.push(() => link.close());
+  const server = await startInProcess(scriptedModel([]), { executors: [deviceExecutor(link)], devices: link });
+  closing.push(async () => server[Symbol.asyncDispose]());
+  expect(await server.send('POST', '/v1/chat', { message: 'How warm is it?', device: 'pi' })).toMatchObject({
+    status: 503,
+    body: { error: { code: 'device_offline', message: 'The device "pi" is not online.' } },
   });
 });
 

@@ -97,8 +97,9 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     await result.getByText('It needs an approval.').waitFor();
     await agent.close(0);
     await page.getByText('offline').first().waitFor();
+    await page.getByLabel('command').fill('true');
     await page.getByRole('button', { name: 'Call' }).click();
-    await page.getByRole('alert').getByText('is not online').waitFor();
+    await result.getByText("The device 'pi' is offline").waitFor();
 
     await using without = await startInProcess(scriptedModel([]));
     await page.goto(`${without.url}/#/devices`);

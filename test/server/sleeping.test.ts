@@ -190,3 +190,35 @@ test('of two server processes on one store, one wakes each response', { timeout:
     expect((await readFile(file, 'utf8')).trim().split('\n')).toHaveLength(2);
   }
 });
+
+test('a response that waits for a device continues when the device is back, before its time', async () => {
+  const wakeAt = Date.now() + 3_600_000;
+  const report: Tool = tool({
+    name: 'report',
+    description: 'Waits for a device',
+    effect: 'idempotent',
+    execute: (_, { parked }) => (parked ? 'ready' : new Parked('device:pi', [], { wakeAt })),
+  });
+  let status: 'online' | 'offline' = 'offline';
+  let changed = (_name: string): void => {};
+  const view = () =>
+    ({ name: 'pi', tenant: 'default', status, isPlain: false, calls: [], capabilities: { tools: [] } }) as never;
+  await using server = await startInProcess(scriptedModel([CALL, 'The report is ready.']), {
+    store,
+    tools: [report],
+    devices: {
+      devices: () => [view()],
+      device: view,
+      ping: () => Promise.reject(new Error('It is not asked.')),
+      onChange(listener) {
+        changed = listener;
+        return () => {};
+      },
+    },
+  });
+  const id = responseIdIn((await server.post({ ...BODY, stream: true })).text);
+  changed('pi');
+  status = 'online';
+  changed('pi');
+  expect(await server.getEnded(id)).toMatchObject({ status: 'completed' });
+});

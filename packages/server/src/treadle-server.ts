@@ -33,7 +33,7 @@ import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import type { McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
 import { deviceCalls } from './apis/devices/calls.ts';
-import { devicesRoutes } from './apis/devices/routes.ts';
+import { devicesRoutes, wakeForDevices } from './apis/devices/routes.ts';
 import { messages } from './apis/messages/messages.ts';
 import { messagesRoutes } from './apis/messages/routes.ts';
 import { responses } from './apis/responses/responses.ts';
@@ -313,7 +313,15 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     });
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
+    const stopWaking =
+      options.devices &&
+      wakeForDevices(options.devices, (name) => {
+        stored.wakeParked(`device:${name}`).catch((error: unknown) => {
+          log.error({ err: error, device: name }, 'the runs that wait for a device could not be resumed');
+        });
+      });
     return () => {
+      stopWaking?.();
       stopWatching();
       stopPruning();
       stopRecovering();

@@ -27,8 +27,10 @@ export function deviceExecutor(link: EdgeLink): DeviceExecutor {
     canExecute: ({ server_label: label }) => typeof label === 'string' && label.startsWith(LABEL),
     async functions(tool, { tenant }) {
       const name = deviceOf(tool);
-      const device = usableDevice(link, name, tenant);
-      if (device.isPlain || (await link.whenReady(name, READY_MS))) return deviceTools(link, name);
+      const { isPlain, status, capabilities } = usableDevice(link, name, tenant);
+      // The calls of a device that is away fail or wait, each as it is configured.
+      const isKnown = isPlain || (capabilities !== undefined && status !== 'unknown');
+      if (isKnown || (await link.whenReady(name, READY_MS))) return deviceTools(link, name);
       throw new Error(`The device ${JSON.stringify(name)} is not online.`);
     },
     execute: ({ input, offered }, context) => (offered as Tool).execute!(input, context),

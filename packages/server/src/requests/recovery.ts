@@ -18,6 +18,8 @@ export interface RequestRecovery {
    * later.
    */
   recoverRecord(record: UnfinishedRequest): Promise<boolean>;
+  /** Resumes the requests with calls that are parked on this, such as a device that is back, before their time has come. */
+  wakeParked(on: string): Promise<void>;
   /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
   keepRecovering(): () => void;
   /** A run of this process has fallen asleep. */
@@ -89,7 +91,23 @@ export function requestRecovery(
     return count;
   }
 
-  async function recoverRecord(found: UnfinishedRequest): Promise<boolean> {
+  async function wakeParked(on: string): Promise<void> {
+    for (const record of await store.requests.unfinished()) {
+      try {
+        if (await isParkedOn(store, record, on)) await resumeRecord(record, () => isParkedOn(store, record, on));
+      } catch (error) {
+        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
+      }
+    }
+  }
+
+  const recoverRecord = (found: UnfinishedRequest): Promise<boolean> =>
+    resumeRecord(found, async (api) => !(await isSleeping(store, found, api)));
+
+  async function resumeRecord(
+    found: UnfinishedRequest,
+    isWanted: (api: RequestApi) => Promise<boolean>,
+  ): Promise<boolean> {
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
     const api = apiOf(found);
@@ -103,7 +121,7 @@ export function requestRecovery(
       await holdStored(store, found, hold);
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
       const isDue = async ({ status }: RequestRecord): Promise<boolean> =>
-        status === 'in_progress' && !(await isSleeping(store, found, api));
+        status === 'in_progress' && (await isWanted(api));
       const taken = await takeOver(found, isDue);
       if (taken) ({ finished } = await resumeTaken(taken, { hold }));
     } catch (error) {
@@ -172,6 +190,7 @@ export function requestRecovery(
   return {
     recover: recoverAll,
     recoverRecord,
+    wakeParked,
     keepRecovering,
     noteAsleep: () => onAsleep(),
     postpone(id) {
@@ -200,6 +219,17 @@ export async function isSleeping(
     if (isTooMuch(error)) throw error;
     return false;
   }
+}
+
+async function isParkedOn(
+  store: Engine['store'],
+  { runId, ...reader }: Reader & { readonly runId: string },
+  on: string,
+): Promise<boolean> {
+  const [{ status } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
+  if (status !== 'paused') return false;
+  const { state } = await walkInSlices(await readEntries(store, runId, reader));
+  return waiting(state).some((one) => one.type === 'parked' && one.on === on);
 }
 
 const NOT_PAUSED: Pick<RunSummary, 'status' | 'wakeAt'> = { status: 'running' };

@@ -7,6 +7,7 @@ import { storedCaller, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import type { FunctionTool } from '../../engine/tools.ts';
 import type { Caller } from '../../http/admission.ts';
+import { unlistedDevice } from '../devices/calls.ts';
 import { newConversationId, newResponseId } from '../../ids.ts';
 import type { Runs } from '../runs/runs.ts';
 import { messageText } from './attachments.ts';
@@ -102,6 +103,12 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const texts = [told ?? '', ...system, ...instructions];
     const run = { id: newResponseId(), caller, session: id, messages, system: texts, carried, after };
     const { plan, input } = await planMessage(engine, request, { ...run, waits: 'for-client' });
+    // Without its tools, nobody could answer what the message asks of the device.
+    const unlisted = device === undefined ? undefined : unlistedDevice(plan.toolset, device);
+    if (unlisted) {
+      await plan.toolset.close();
+      throw unlisted;
+    }
     const follows = before && head?.id !== place.after ? { after: place.after } : undefined;
     const at = { conversation: id, before, follows, instructions: told };
     return { plan, input, messages, system, place, at };

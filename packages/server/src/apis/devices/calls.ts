@@ -177,10 +177,16 @@ function requestFor({ device, tool }: DeviceCallRequest): RunRequest {
 async function missingTool({ toolset }: RunPlan, { device, tool }: DeviceCallRequest): Promise<ApiError | undefined> {
   if (toolset.tools.some(({ name }) => name === tool)) return undefined;
   await toolset.close();
-  const error = toolset.lists.find((list) => list.error !== undefined)?.error;
-  if (error !== undefined) return new ApiError(503, 'server_error', error, { code: 'device_offline' });
+  const unlisted = unlistedDevice(toolset, device);
+  if (unlisted) return unlisted;
   const message = `The device ${JSON.stringify(device)} has no tool ${JSON.stringify(tool)}.`;
   return badRequest(message, 'tool', 'unknown_tool');
+}
+
+/** Why the tools of the device are not known: it has never been there since this server was started. */
+export function unlistedDevice({ lists }: RunPlan['toolset'], device: string): ApiError | undefined {
+  const { error } = lists.find(({ label }) => label === `device:${device}`) ?? {};
+  return error === undefined ? undefined : new ApiError(503, 'server_error', error, { code: 'device_offline' });
 }
 
 const lastResult: Projection<{ answered: ToolResult | undefined }, never, ToolResult | undefined> = {

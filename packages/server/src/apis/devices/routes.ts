@@ -10,7 +10,7 @@ import type { DeviceCalls } from './calls.ts';
 import type { WireDevice, WireDeviceList, WireDeviceLoad } from './wire.ts';
 
 /** What the server needs of the devices. */
-export type ServerDevices = Pick<EdgeLink, 'devices' | 'device' | 'ping'>;
+export type ServerDevices = Pick<EdgeLink, 'devices' | 'device' | 'ping' | 'onChange'>;
 
 interface DevicesRoutesOptions {
   readonly devices: ServerDevices | undefined;
@@ -19,6 +19,22 @@ interface DevicesRoutesOptions {
 }
 
 const callBody = z.strictObject({ tool: z.string().min(1).max(128), arguments: jsonObject.nullish() });
+
+/** Calls `wake` with the name of a device that is online, once for each time that it has come back. Returns how to stop. */
+export function wakeForDevices(devices: ServerDevices, wake: (name: string) => void): () => void {
+  const awake = new Map<string, string | undefined>();
+  const look = (name: string): void => {
+    const { status, session, capabilities } = devices.device(name) ?? {};
+    if (status !== 'online' || !capabilities) awake.delete(name);
+    else if (!awake.has(name) || awake.get(name) !== session) {
+      awake.set(name, session);
+      wake(name);
+    }
+  };
+  const stop = devices.onChange(look);
+  for (const { name } of devices.devices()) look(name);
+  return stop;
+}
 
 /** The devices of the caller's tenant. Those of others do not exist for it. */
 export function devicesRoutes({ devices, calls, maxBodyBytes }: DevicesRoutesOptions): readonly Route[] {
