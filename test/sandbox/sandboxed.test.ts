@@ -1,3 +1,4 @@
+import { execFileSync } from 'node:child_process';
 import {
   mkdirSync,
   mkdtempSync,
@@ -5,6 +6,7 @@ import {
   readFileSync,
   readlinkSync,
   realpathSync,
+  renameSync,
   rmSync,
   statfsSync,
   symlinkSync,
@@ -143,6 +145,81 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
       rmSync(join(folder, '.git.blocked'), { recursive: true, force: true });
       rmSync(join(folder, 'HEAD.blocked'), { recursive: true, force: true });
     }
+  });
+
+  describe('a repository', () => {
+    const git = (...args: string[]): string =>
+      execFileSync('git', ['-c', 'user.name=me', '-c', 'user.email=me@example.com', ...args], {
+        cwd: folder,
+        encoding: 'utf8',
+        stdio: 'pipe',
+        env: { PATH: process.env['PATH'], HOME: '/nonexistent', GIT_CONFIG_NOSYSTEM: '1', GIT_EDITOR: 'true' },
+      });
+    const commit = 'git -c user.name=me -c user.email=me@example.com commit -q --allow-empty -m x';
+    // Git would start it in the folder of the host.
+    const evil = '"touch ../evil evil; false"';
+    beforeEach(() => {
+      git('init', '-q', '.');
+      git('commit', '-q', '--allow-empty', '-m', 'one');
+    });
+
+    it('that a program creates in a subfolder may have plain settings, and is renamed in part otherwise', async () => {
+      const exec = opened();
+      const create = `git init -q sub && cd sub && echo >f && git add f && ${commit}`;
+      expect((await run(exec, `${create} && cd .. && git add sub 2>/dev/null; git status --short`)).text).toBe(
+        'A  sub\n',
+      );
+      rmSync(join(folder, 'sub'), { recursive: true });
+      const { text } = await run(exec, `${create} && git config core.fsmonitor ${evil} && cd .. && git add -A`);
+      expect(text).toContain('commands may not create config, so it was renamed');
+      git('status');
+      rmSync(join(folder, 'sub'), { recursive: true });
+      const module = `${create} && git config core.fsmonitor ${evil} && cd .. && mkdir .git/modules && mv sub/.git .git/modules/sub && echo gitdir: ../.git/modules/sub >sub/.git`;
+      expect((await run(exec, module)).text).toContain('commands may not create config, so it was renamed');
+      git('status');
+      rmSync(join(folder, 'sub'), { recursive: true });
+      for (const elsewhere of ['gitdir: ../other', 'gitdir: /tmp'])
+        expect((await run(exec, `mkdir -p sub other; echo ${elsewhere} >sub/.git`)).text).toContain('create .git, so');
+      const bare = 'git init -q --bare bare; echo >bare/hooks/pre-receive';
+      expect((await run(exec, bare)).text).toContain('create hooks, so it was renamed');
+      expect([existsSync(join(folder, 'evil')), existsSync(join(folder, 'sub', 'evil'))]).toEqual([false, false]);
+    });
+
+    it('gets no remote, worktree or replacement with programs from a command', async () => {
+      git('config', 'extensions.worktreeConfig', 'true');
+      const exec = opened();
+      expect((await run(exec, 'git worktree add -q tree')).text).toBe('');
+      git('worktree', 'remove', 'tree');
+      const settings = `git worktree add -q tree; git -C tree config --worktree core.fsmonitor ${evil}`;
+      expect((await run(exec, settings)).text).toContain('create config.worktree, so');
+      expect((await run(exec, 'mkdir .git/remotes; echo URL: x >.git/remotes/origin')).text).toContain(
+        'create remotes',
+      );
+      rmSync(join(folder, '.git', 'branches'), { recursive: true, force: true });
+      expect((await run(exec, 'mkdir .git/branches; echo x >.git/branches/origin')).text).toContain('create branches');
+      const replaced = 'mv .git/HEAD .git/head; mkdir objects refs; echo ref: refs/heads/main >HEAD; echo >config';
+      expect((await run(exec, replaced)).text).toContain('create HEAD, so it was renamed');
+    });
+
+    it('has no rebase that starts programs when somebody continues it', async () => {
+      for (const text of ['a', 'b']) {
+        writeFileSync(join(folder, 'f'), text);
+        git('add', 'f');
+        git('commit', '-q', '-m', text);
+      }
+      const exec = opened();
+      const stopped = 'GIT_SEQUENCE_EDITOR="sed -i 1s/pick/edit/" git rebase -q -i HEAD~1 2>/dev/null;';
+      expect((await run(exec, `${stopped} echo pick HEAD >>.git/rebase-merge/git-rebase-todo`)).text).toBe('');
+      const added = 'echo x touch evil >>.git/rebase-merge/git-rebase-todo';
+      expect((await run(exec, added)).text).toContain('create git-rebase-todo, so it was renamed');
+      // A rebase of the user stays as it is.
+      renameSync(
+        join(folder, '.git/rebase-merge/git-rebase-todo.blocked'),
+        join(folder, '.git/rebase-merge/git-rebase-todo'),
+      );
+      expect((await run(exec, added)).text).toContain('Read-only file system');
+      expect((await run(exec, 'echo x >.git/rebase-merge/strategy')).text).toContain('create strategy, so');
+    });
   });
 
   it('renames the link, and nothing elsewhere, if a program leads the way to what it may not create out of the folder', async () => {

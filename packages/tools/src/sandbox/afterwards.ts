@@ -1,56 +1,76 @@
 import { renameSync, symlinkSync } from 'node:fs';
-import { basename, dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import type { Execution, OutputChunk } from '../ops.ts';
 import { exists, isLink, isWithin, linkOf, realOf } from './lookups.ts';
-import { untrustedFiles } from './repositories.ts';
+import { startingSteps, untrustedFiles } from './repositories.ts';
 import { wayTo, type Scan } from './visible.ts';
 
 /*
  * What does not exist cannot be made read-only. It is looked for when a program has ended, and renamed.
  */
 
-/** Whether nothing was created or replaced since the scan that a program must not create or replace. */
-export function isUntouched({ absent, absentInstructions, links, newRepository = '' }: Scan): boolean {
+/** Whether nothing was created, replaced or removed since the scan that a program must not create or replace. */
+export function isUntouched({
+  tops,
+  absent,
+  absentInstructions,
+  links,
+  repositories,
+  trusted,
+  ...scan
+}: Scan): boolean {
+  const own = join(tops[0]!, '.git');
   return (
-    ![...absent, ...absentInstructions, newRepository].some((path) => path !== '' && exists(path)) &&
+    ![...absent, ...absentInstructions, ...(repositories.includes(own) ? [] : [own])].some(exists) &&
+    [...repositories, ...scan.protected].every(exists) &&
+    repositories.flatMap(startingSteps).every((path) => trusted.has(path)) &&
     links.every(({ path, to }) => linkOf(path) === to)
   );
 }
 
-/**
- * After the program, renames what it must not have created, and puts links back. The output says so. `isLasting`: it runs for as
- * long as people work. `isOwn`: whether a tool has written a path meanwhile.
- */
-export function checkedAfterwards(
-  execution: Execution,
-  scan: Scan,
-  { isLasting, isOwn }: { readonly isLasting: boolean; readonly isOwn: (path: string) => boolean },
-): Execution {
-  const { absent, absentInstructions, links, newRepository } = scan;
-  const [renamed, replaced]: [Set<string>, Set<string>] = [new Set(), new Set()];
-  const check = (): void => {
-    const created = [
-      ...absent,
-      ...(isLasting ? [] : absentInstructions),
-      ...(newRepository === undefined ? [] : untrustedFiles(newRepository)),
-    ];
-    for (const link of links) if (linkOf(link.path) !== link.to) replaced.add(restoreLink(link, scan));
-    for (const path of created) if (exists(path) && !isOwn(path)) renamed.add(setAside(path, scan));
-  };
+export interface AfterOptions {
+  /** It runs for as long as people work. */
+  readonly isLasting: boolean;
+  /** Whether a tool has written a path meanwhile. */
+  readonly isOwn: (path: string) => boolean;
+  /** Looks through the folder again. */
+  readonly scanAgain: () => Promise<Scan>;
+}
+
+/** After the program, renames what it must not have created, and puts links back. The output says so. */
+export function checkedAfterwards(execution: Execution, scan: Scan, options: AfterOptions): Execution {
   // Also if nobody reads the output to its end.
-  void execution.exit.then(check);
+  const problems = execution.exit.then(() => setRight(scan, options));
+  problems.catch(() => {});
   async function* output(): AsyncGenerator<OutputChunk> {
     yield* execution.output;
-    await execution.exit;
-    check();
-    if (renamed.size + replaced.size === 0) return;
-    const texts = [
-      ...(renamed.size === 0 ? [] : [`create ${[...renamed].join(', ')}, so it was renamed: ".blocked" was added`]),
-      ...(replaced.size === 0 ? [] : [`replace the link ${[...replaced].join(', ')}, so it was put back`]),
-    ];
+    const texts = await problems;
+    if (texts.length === 0) return;
     yield { stream: 'stderr', bytes: Buffer.from(`[sandbox: commands may not ${texts.join('; nor ')}]\n`) };
   }
   return { ...execution, process: execution.process, output: output() };
+}
+
+async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOptions): Promise<readonly string[]> {
+  const { absent, absentInstructions, links, trusted, tops } = scan;
+  const replaced = links.filter(({ path, to }) => linkOf(path) !== to).map((link) => restoreLink(link, scan));
+  const { repositories } = await scanAgain();
+  const created = new Set([
+    ...absent,
+    ...(isLasting ? [] : absentInstructions),
+    ...repositories.flatMap((git) => untrustedFiles(git, tops[0]!)).filter((path) => !trusted.has(path)),
+  ]);
+  const renamed = [...created].filter((path) => exists(path) && !isOwn(path)).map((path) => setAside(path, scan));
+  // What was renamed may come into existence again.
+  if (renamed.length + replaced.length > 0) await scanAgain();
+  return [
+    ...(renamed.length === 0 ? [] : [`create ${named(renamed)}, so it was renamed: ".blocked" was added`]),
+    ...(replaced.length === 0 ? [] : [`replace the link ${named(replaced)}, so it was put back`]),
+  ];
+}
+
+function named(texts: readonly string[]): string {
+  return [...new Set(texts)].join(', ');
 }
 
 function setAside(path: string, scan: Scan): string {

@@ -6,8 +6,8 @@ import { entriesOf, exists, isLink, isWithin, lstatOf, realOf, textOf } from './
  * writable: objects, branches, the index, and `.gitattributes`, which names only programs that the settings know.
  */
 
-/** What git runs, its settings, and where it looks for both. */
-const TRUSTED = ['hooks', 'config', 'config.worktree', 'commondir', 'objects/info/alternates'];
+/** What git runs, its settings, and where it looks for both. The last two are an old form of settings of remotes. */
+const TRUSTED = ['hooks', 'config', 'config.worktree', 'commondir', 'objects/info/alternates', 'remotes', 'branches'];
 const MAX_INCLUDES = 5;
 const MAX_DEPTH = 10;
 
@@ -23,20 +23,39 @@ export function trustedFiles(
     home,
   }: { readonly top: string; readonly userHooks?: string | undefined; readonly home?: string | undefined },
 ): readonly string[] {
-  const found = TRUSTED.map((name) => join(git, name));
+  const found = [...TRUSTED.map((name) => join(git, name)), ...startingSteps(git)];
   const settings = settingsOf([join(git, 'config'), join(git, 'config.worktree')], { home, depth: 0 });
   found.push(...settings.files);
-  const worktree = settings.last('core.worktree');
+  const place = settings.last('core.worktree');
   const hooks = [...settings.all('core.hookspath'), ...(userHooks === undefined ? [] : [userHooks])];
-  const folder = worktree === undefined ? top : resolve(git, worktree);
+  const folder = place === undefined ? top : resolve(git, place);
   for (const path of hooks) found.push(hooksFolder(resolve(folder, withHome(path, home))));
-  for (const { name } of entriesOf(join(git, 'worktrees'))) {
-    for (const one of ['commondir', 'config.worktree']) found.push(join(git, 'worktrees', name, one));
+  for (const worktree of worktreesIn(git)) {
+    for (const one of ['commondir', 'config.worktree']) found.push(join(worktree, one));
+    found.push(...startingSteps(worktree));
   }
   for (const module of modulesIn(join(git, 'modules'), MAX_DEPTH)) {
     found.push(...trustedFiles(module, { top: module, userHooks, home }));
   }
   return found;
+}
+
+function worktreesIn(git: string): readonly string[] {
+  return entriesOf(join(git, 'worktrees')).map(({ name }) => join(git, 'worktrees', name));
+}
+
+/** Steps of a rebase that start no program. */
+const PLAIN_STEP =
+  /^\s*(#.*|(pick|reword|edit|squash|fixup|drop|break|label|reset|merge|noop|update-ref|[presfdbltmu])(\s.*)?)?$/;
+const PLAIN_STRATEGY = /^(ort|recursive|resolve|octopus|ours|subtree)?\s*$/;
+
+/** Files of a rebase that has stopped, if git would start programs that they name to continue it. */
+export function startingSteps(git: string): readonly string[] {
+  const [steps, strategy] = [join(git, 'rebase-merge/git-rebase-todo'), join(git, 'rebase-merge/strategy')];
+  const isPlain = textOf(steps)
+    .split('\n')
+    .every((line) => PLAIN_STEP.test(line));
+  return [...(isPlain ? [] : [steps]), ...(PLAIN_STRATEGY.test(textOf(strategy)) ? [] : [strategy])];
 }
 
 /** The hooks in `.husky/_` start the files beside that folder. */
@@ -64,32 +83,66 @@ export function worktreeOf(git: string): readonly string[] {
   return lstatOf(join(common, 'objects'))?.isDirectory() ? [common, own] : [];
 }
 
-/* A repository that a command has created */
+/* Repositories that a command has created */
 
 /** Settings that make git start no program. */
 const PLAIN =
-  /^(core\.(repositoryformatversion|filemode|bare|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf|quotepath)|extensions\.objectformat|user\.(name|email)|init\.defaultbranch|commit\.gpgsign|gc\.auto|pull\.(rebase|ff)|push\.default|branch\..+\.(remote|merge|rebase)|remote\..+\.(url|fetch))$/;
+  /^(core\.(repositoryformatversion|filemode|bare|worktree|logallrefupdates|ignorecase|precomposeunicode|symlinks|autocrlf|eol|safecrlf|quotepath)|extensions\.objectformat|user\.(name|email)|init\.defaultbranch|commit\.gpgsign|gc\.auto|pull\.(rebase|ff)|push\.default|branch\..+\.(remote|merge|rebase)|remote\..+\.(url|fetch)|submodule\..+\.(url|active))$/;
 
-/** What of a new repository the host's git must not see. */
-export function untrustedFiles(git: string): readonly string[] {
-  if (!lstatOf(git)) return [];
-  // A link, or a file that names another folder.
-  if (!lstatOf(git)!.isDirectory()) return [git];
+/**
+ * What of a repository that a program may have created the host's git must not see. `git`: its folder, or a file or link in its
+ * place. `top`: the folder that the program works in.
+ */
+export function untrustedFiles(git: string, top: string): readonly string[] {
+  const found = lstatOf(git);
+  if (!found) return [];
+  if (!found.isDirectory()) return isPartOfRepository(git, top) ? [] : [git];
   const config = join(git, 'config');
-  const { settings, isUnderstood } = parsed(config);
-  const isPlain =
-    isUnderstood &&
-    !isLink(config) &&
-    settings.every(({ name, value }) => PLAIN.test(name) && isPlainValue(name, value));
+  const others = TRUSTED.filter((name) => !['hooks', 'config'].includes(name)).map((name) => join(git, name));
   const hooks = join(git, 'hooks');
   const hasHooks = isLink(hooks) || entriesOf(hooks).some(({ name }) => !name.endsWith('.sample'));
-  const others = TRUSTED.filter((name) => !['hooks', 'config'].includes(name)).map((name) => join(git, name));
-  return [...(isPlain ? [] : [config]), ...(hasHooks ? [hooks] : []), ...others].filter(exists);
+  return [
+    ...(hasPlainSettings(config, top) ? [] : [config]),
+    ...(hasHooks ? [hooks] : []),
+    ...others.filter((path) => exists(path) && !isEmptyFolder(path)),
+    ...startingSteps(git),
+    ...worktreesIn(git).flatMap((worktree) => [
+      ...(textOf(join(worktree, 'commondir')).trim() === '../..' ? [] : [join(worktree, 'commondir')].filter(exists)),
+      ...[join(worktree, 'config.worktree')].filter((path) => exists(path) && !hasPlainSettings(path, top)),
+      ...startingSteps(worktree),
+    ]),
+    ...modulesIn(join(git, 'modules'), MAX_DEPTH).flatMap((module) => untrustedFiles(module, top)),
+  ];
 }
 
-/** An address may name a program: `ext::sh -c …`. */
-function isPlainValue(name: string, value: string): boolean {
-  if (name === 'core.bare') return value === 'false';
+/** A worktree or a submodule, whose folder is looked at with that of its repository. Elsewhere nobody looks. */
+function isPartOfRepository(git: string, top: string): boolean {
+  const named = isLink(git) || git === join(top, '.git') ? undefined : /^gitdir: (.+)$/m.exec(textOf(git))?.[1];
+  const own = named === undefined ? undefined : realOf(resolve(dirname(git), named));
+  return own !== undefined && isWithin(top, own) && /\/\.git\/(worktrees\/[^/]+|modules\/.+)$/.test(own);
+}
+
+function isEmptyFolder(path: string): boolean {
+  return lstatOf(path)?.isDirectory() === true && entriesOf(path).length === 0;
+}
+
+function hasPlainSettings(config: string, top: string): boolean {
+  const { settings, isUnderstood } = parsed(config);
+  return (
+    isUnderstood &&
+    !isLink(config) &&
+    settings.every(({ name, value }) => PLAIN.test(name) && isPlainValue(name, value, { git: dirname(config), top }))
+  );
+}
+
+function isPlainValue(
+  name: string,
+  value: string,
+  { git, top }: { readonly git: string; readonly top: string },
+): boolean {
+  if (name === 'core.bare') return basename(git) !== '.git' || value === 'false';
+  if (name === 'core.worktree') return isWithin(top, resolve(git, value));
+  // An address may name a program: `ext::sh -c …`.
   return !name.endsWith('.url') || !/::|^-/.test(value);
 }
 

@@ -100,7 +100,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
     const room = ending ?? rooms.get(request.room!.id);
     if (!room) throw new Error('The room of the run is closed.');
     try {
-      const scan = await base.scan();
+      const scan = await base.scan.kept();
       const more = await base.more(request);
       const alone = boxFor({ folder, workdir, home, room, rooms, scan, more, proxy, base });
       const isShared = request.room !== undefined || proxy !== undefined;
@@ -111,7 +111,11 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       room.uses(execution);
       if (ending) void execution.exit.then(() => ending.close()).catch(() => {});
       const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
-      return checkedAfterwards(guarded, scan, { isLasting: request.writable === true, isOwn });
+      return checkedAfterwards(guarded, scan, {
+        isLasting: request.writable === true,
+        isOwn,
+        scanAgain: base.scan.again,
+      });
     } catch (error) {
       await ending?.close();
       throw error;
@@ -156,7 +160,7 @@ interface Base {
   readonly masked: readonly Mask[];
   readonly env: Readonly<Record<string, string>>;
   readonly limits: BoxLimits;
-  scan(): Promise<Scan>;
+  readonly scan: Scans;
   /** What a program sees besides the others, and what of it is private. */
   more(request: ExecRequest): Promise<Pick<Box, 'readable' | 'masked'>>;
 }
@@ -225,12 +229,16 @@ function isWithoutLinks(path: string): boolean {
   }
 }
 
-/** Looking through a large folder takes longer than most commands. */
-function keptScan(scan: () => Promise<Scan>): () => Promise<Scan> {
+interface Scans {
+  /** Looking through a large folder takes longer than most commands, so the last result is used for a while. */
+  readonly kept: () => Promise<Scan>;
+  readonly again: () => Promise<Scan>;
+}
+
+function keptScan(scan: () => Promise<Scan>): Scans {
   let last: Promise<Scan> | undefined;
   let validTo = 0;
-  return async () => {
-    if (last && performance.now() < validTo && isUntouched(await last)) return last;
+  const again = (): Promise<Scan> => {
     const startedAt = performance.now();
     validTo = Infinity;
     last = scan().finally(() => {
@@ -239,6 +247,11 @@ function keptScan(scan: () => Promise<Scan>): () => Promise<Scan> {
     });
     return last;
   };
+  const kept = async (): Promise<Scan> => {
+    const known = last;
+    return known && performance.now() < validTo && isUntouched(await known) ? known : again();
+  };
+  return { kept, again };
 }
 
 function boxFor({

@@ -126,8 +126,9 @@ export interface Scan {
   readonly absentInstructions: readonly string[];
   /** Links on the way to what is protected, which must stay as they are. */
   readonly links: readonly { readonly path: string; readonly to: string }[];
-  /** Where there is no repository now. One that comes into existence may have plain settings only. */
-  readonly newRepository?: string;
+  /** All repositories, and what of them is protected or absent. One that comes into existence may have plain settings only. */
+  readonly repositories: readonly string[];
+  readonly trusted: ReadonlySet<string>;
   /** Folders that cannot be renamed, because something in them is protected or masked. */
   readonly pinned: readonly string[];
   /** The repository of a worktree. */
@@ -164,7 +165,8 @@ export interface FolderFacts {
  */
 export async function scanFolder(options: ScanOptions, cache: FolderCache<FolderFacts> = folderCache()): Promise<Scan> {
   const { folder } = options;
-  const { masked, repositories } = await walkFolder(options, cache);
+  const { masked, repositories: found } = await walkFolder(options, cache);
+  const repositories = found.filter((git) => git !== folder);
   const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
   // Nothing can be mounted inside a folder that is masked.
   for (const path of options.hide) if (isWithin(folder, path) && !isMasked(path)) masked.push(...maskFor(path));
@@ -181,9 +183,8 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     for (const place of places)
       for (const path of trustedFiles(place, { ...options, top: dirname(git) })) wanted.add(path);
   }
-  const hasRepository = repositories.includes(join(folder, '.git'));
-  // Files of the working folder can make it a repository too.
-  if (!hasRepository) wanted.add(join(folder, 'HEAD'));
+  // Files of the working folder can make it a repository too, if `.git` is damaged.
+  wanted.add(join(folder, 'HEAD'));
   const tops = [folder, ...writable];
   const isInside = (path: string): boolean => tops.some((top) => path !== top && isWithin(top, path));
   const visible = [...wanted].filter((path) => isInside(path) && !isMasked(path));
@@ -200,7 +201,8 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     absent: [...visible.filter((path) => !instructions.includes(path)), join(folder, '.treadle')].filter(isMissing),
     absentInstructions: instructions.filter(isMissing),
     links: [...ways].filter(isLink).map((path) => ({ path, to: linkOf(path)! })),
-    ...(!hasRepository && { newRepository: join(folder, '.git') }),
+    repositories,
+    trusted: wanted,
     pinned: [...pinned].filter((path) => !isLink(path)).toSorted(),
     writable,
   };
@@ -259,6 +261,9 @@ export function wayTo(path: string, tops: readonly string[]): readonly string[] 
 
 function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path: string) => boolean): FolderFacts {
   const [masked, links, repositories, folders]: [Mask[], string[], string[], string[]] = [[], [], [], []];
+  const names = new Set(entries.map(({ name }) => name));
+  // A bare repository.
+  if (['HEAD', 'objects', 'refs'].every((name) => names.has(name))) repositories.push(path);
   for (const entry of entries) {
     const at = join(path, entry.name);
     if (entry.name === '.git') repositories.push(at);
