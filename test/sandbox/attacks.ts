@@ -681,6 +681,12 @@ try:
 finally:
     for child in children: os.kill(child, 9)`,
   },
+  {
+    name: 'keep files in the memory of /dev',
+    promise: 'root',
+    // More than the runtime of podman allows.
+    sh: 'for i in 1 2 3 4 5 6 7 8; do head -c 9000000 /dev/zero >"/dev/$MARK-$i" || exit; done; echo WORKED; rm -f "/dev/$MARK"*',
+  },
   { name: 'take much memory', promise: 'memory', py: `x = bytearray(400 * 1024 * 1024); print('WORKED')` },
   {
     name: 'take much memory without using it',

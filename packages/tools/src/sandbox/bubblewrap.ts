@@ -166,7 +166,8 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     box.protected.flatMap((path) => ['--ro-bind', path, path]),
     box.masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]),
     box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
-    ['--remount-ro', '/', '--chdir', box.workdir],
+    // Both are in memory, and nothing limits what a program writes there.
+    ['--remount-ro', '/dev', '--remount-ro', '/', '--chdir', box.workdir],
   ].flat();
 }
 

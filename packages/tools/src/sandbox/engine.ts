@@ -29,7 +29,7 @@ export const PROMISES = {
   keyring: 'no kernel keyrings',
   terminal: 'no terminal, so no input can be faked',
   tmp: 'its own /tmp',
-  memory: 'a limit on the memory of each process',
+  memory: 'a limit on the own memory of each process',
   count: 'a limit on the number of processes',
   'file-size': 'a limit on the size of each file',
   cpu: 'a limit on the CPU time of each process',

@@ -98,6 +98,8 @@ function boxProfile(box: Box): string {
     ...WALLS,
     ...shown.map((path) => `whitelist ${path}`),
     'read-only /',
+    'read-only /dev',
+    'read-write /dev/shm',
     ...[folder, ...writable].map((path) => `read-write ${path}`),
     // Both, because what is writable already would not become a mount of its own, which cannot be renamed.
     ...box.pinned.flatMap((path) => [`read-only ${path}`, `read-write ${path}`]),

@@ -19,7 +19,7 @@ import {
   maskFor,
   ownPaths,
   privateFiles,
-  rootOnlyFiles,
+  ownFiles,
   scanFolder,
   systemFolders,
   toolFolders,
@@ -200,7 +200,7 @@ function baseOf(
   const kept = Object.entries(given).filter(([name]) => VARIABLES.test(name));
   return {
     readable: [...systemFolders(), ...tools, ...outside],
-    masked: [...rootOnlyFiles(), ...toolSecrets(tools)].filter(({ path }) => !outside.includes(path)),
+    masked: [...ownFiles(), ...toolSecrets(tools)].filter(({ path }) => !outside.includes(path)),
     env: {
       ...Object.fromEntries(kept),
       HOME: home,

@@ -3,7 +3,7 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { dirname, join, relative } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { hostSockets, rootOnlyFiles, scanFolder, toolFolders } from './visible.ts';
+import { hostSockets, ownFiles, scanFolder, toolFolders } from './visible.ts';
 
 const HEADER = 'Num       RefCount Protocol Flags    Type St Inode Path\n';
 
@@ -111,7 +111,7 @@ describe('private files', () => {
   });
 });
 
-it.runIf(process.getuid?.() === 0)('hides what root can read without capabilities, and others cannot', () => {
+it.runIf(process.getuid?.() === 0)('hides what the user can read without capabilities, and others cannot', () => {
   const files = { open: 0o644, own: 0o600, 'of-another': 0o600, 'by-group': 0o640, 'of-other-group': 0o640 };
   for (const [name, mode] of Object.entries(files)) writeFileSync(join(folder, name), '', { mode });
   for (const name of ['of-another', 'by-group']) chownSync(join(folder, name), 12_345, 0);
@@ -120,6 +120,6 @@ it.runIf(process.getuid?.() === 0)('hides what root can read without capabilitie
   writeFileSync(join(folder, 'closed', 'own'), '', { mode: 0o600 });
   mkdirSync(join(folder, 'entered'), { mode: 0o711 });
   writeFileSync(join(folder, 'entered', 'own'), '', { mode: 0o600 });
-  const found = rootOnlyFiles(folder).map(({ path, type }) => `${type} ${relative(folder, path)}`);
+  const found = ownFiles([folder]).map(({ path, type }) => `${type} ${relative(folder, path)}`);
   expect(found.toSorted()).toEqual(['file by-group', 'file entered/own', 'file own', 'folder closed']);
 });

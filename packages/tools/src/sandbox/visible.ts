@@ -30,29 +30,35 @@ export function systemFolders(): readonly string[] {
   return SYSTEM.filter(exists);
 }
 
+/** Where a system has settings and secrets of its services. The rest of it is programs. */
+const SETTINGS = ['/etc', '/usr/local/etc', '/opt'];
+/** Deeper there are only programs and their parts, which may be many. */
+const MAX_SETTINGS_DEPTH = 4;
+
 /**
- * What of the system root may read as the owner or by its groups, and others may not. Programs have no capabilities, so all else
- * is unreadable for them. Nothing if this process is not root: others cannot read it anyway.
+ * What of the system this process may read as the owner or by its groups, and others may not. Programs have no capabilities, so
+ * all else is unreadable for them.
  */
-export function rootOnlyFiles(folder = '/etc'): readonly Mask[] {
-  if (process.getuid?.() !== 0) return [];
+export function ownFiles(folders: readonly string[] = SETTINGS): readonly Mask[] {
+  const user = process.geteuid?.();
+  if (user === undefined) return [];
   const groups = new Set([process.getegid!(), ...process.getgroups!()]);
   const found: Mask[] = [];
-  const walk = (path: string): void => {
+  const walk = (path: string, depth: number): void => {
     for (const entry of entriesOf(path)) {
       const at = join(path, entry.name);
       const stats = entry.isSymbolicLink() ? undefined : lstatOf(at);
       if (!stats) continue;
       const { mode, uid, gid } = stats;
-      const own = uid === 0 ? mode >> 6 : groups.has(gid) ? mode >> 3 : mode;
+      const own = uid === user ? mode >> 6 : groups.has(gid) ? mode >> 3 : mode;
       const type = entry.isDirectory() ? 'folder' : 'file';
       // A folder can be listed or entered.
       const reading = type === 'folder' ? 0o5 : 0o4;
       if ((mode & reading) === 0 && (own & reading) !== 0) found.push({ path: at, type });
-      else if ((mode & reading) !== 0 && type === 'folder') walk(at);
+      else if ((mode & reading) !== 0 && type === 'folder' && depth < MAX_SETTINGS_DEPTH) walk(at, depth + 1);
     }
   };
-  walk(folder);
+  for (const folder of folders) walk(folder, 0);
   return found;
 }
 
