@@ -47,10 +47,11 @@ function endingWithStream(transport: SSEClientTransport): SSEClientTransport {
   transport.start = async () => {
     await start();
     const onError = transport.onerror?.bind(transport);
-    transport.onerror = (error) => {
+    const endOnError = (error: Error): void => {
       onError?.(error);
       if (error instanceof SseError) void transport.close();
     };
+    Object.assign(transport, { onerror: endOnError });
   };
   return transport;
 }
