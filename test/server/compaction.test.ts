@@ -70,12 +70,12 @@ test('the official client compacts a stored response, and continues from the ite
     input: [message('system', 'A.'), message('user', 'Copper.')],
   });
   const { output, usage } = await client.responses.compact({ model: 'm', previous_response_id: id });
-  expect(output.map(({ type }) => type)).toEqual(['compaction']);
+  expect(output).toMatchObject([{ type: 'message', content: [{ text: 'Copper.' }] }, { type: 'compaction' }]);
   expect(usage.total_tokens).toBe(15);
   const input = [...(output as OpenAI.Responses.ResponseInput), message('user', 'Which word?')];
   const answer = await client.responses.create({ model: 'm', input });
   expect(model.requests[2]).toMatchObject({ instructions: 'A.' });
-  expect(lines(model.requests[2]!)).toEqual([`user: ${SUMMARY}The word is copper.\n\nWhich word?`]);
+  expect(lines(model.requests[2]!)).toEqual([`user: Copper.\n\n${SUMMARY}The word is copper.\n\nWhich word?`]);
   // Its conversation is stored with what the compaction represents.
   await client.responses.create({ model: 'm', previous_response_id: answer.id, input: 'And now?' });
   expect(lines(model.requests[3]!)).toHaveLength(3);

@@ -270,7 +270,7 @@ const RESPONSE_FIELDS: Probes = {
   },
   max_output_tokens: [
     [{ max_output_tokens: 16 }, passed({ max_output_tokens: 16 })],
-    [{ max_output_tokens: 15 }, { status: 400, code: 'decimal_below_min_value' }],
+    [{ max_output_tokens: 15 }, { status: 400, code: 'integer_below_min_value' }],
   ],
   temperature: [
     [{ temperature: 0.5 }, passed({ temperature: 0.5 })],
@@ -409,9 +409,9 @@ const RESPONSE_FIELDS: Probes = {
     [{ conversation: 'conv_0' }, { status: 404, code: 'conversation_not_found' }],
   ],
   prompt: [{ prompt: { id: 'p' } }, REFUSED],
-  stop: [{ stop: ['.'] }, REFUSED],
-  seed: [{ seed: 7 }, REFUSED],
-  logit_bias: [{ logit_bias: { 1: 1 } }, REFUSED],
+  stop: [{ stop: ['.'] }, { status: 400, code: 'unknown_parameter' }],
+  seed: [{ seed: 7 }, { status: 400, code: 'unknown_parameter' }],
+  logit_bias: [{ logit_bias: { 1: 1 } }, { status: 400, code: 'unknown_parameter' }],
   stream_options: [{ stream_options: { include_obfuscation: false } }, { notSent: ['stream_options'] }],
 };
 

@@ -429,6 +429,30 @@ describe('openai.responses', () => {
     ]);
   });
 
+  test.each([
+    ['streamed', true],
+    ['generated', true],
+    ['streamed', false],
+  ])('shows the reasoning of a model without summaries, if it asks for them (%s, store: %s)', async (mode, store) => {
+    const script = await fixture.script(
+      { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },
+      { reasoning: 'Rain.', text: 'It rains.' },
+    );
+    const request = {
+      model: openai().responses(script.model),
+      prompt: 'Weather?',
+      tools: { weather: weather() },
+      stopWhen: isStepCount(3),
+      maxRetries: 0,
+      providerOptions: {
+        openai: { store, forceReasoning: true, reasoningSummary: 'auto', include: ['reasoning.encrypted_content'] },
+      },
+    } satisfies Parameters<typeof generateText>[0];
+    const result = mode === 'generated' ? await generateText(request) : streamText(request);
+    expect((await result.steps).map(({ reasoningText }) => reasoningText)).toEqual(['Oslo, then.', 'Rain.']);
+    expect(await result.text).toBe('It rains.');
+  });
+
   test('keeps the signed reasoning with store: false', async () => {
     const script = await fixture.script(
       { reasoning: 'Oslo, then.', text: 'Look.', calls: [call('weather', { city: 'Oslo' })] },

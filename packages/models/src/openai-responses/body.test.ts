@@ -72,6 +72,14 @@ test('sends settings, without stop and seed, which the API does not have', () =>
   });
 });
 
+test.each([
+  [1, 16],
+  [16, 16],
+  [17, 17],
+])('asks for at least as many tokens as the API accepts: %s', (maxOutputTokens, max_output_tokens) => {
+  expect(bodyOf({ settings: { maxOutputTokens } })).toMatchObject({ max_output_tokens });
+});
+
 test('sends the schema of the answer', () => {
   const output = { type: 'object', properties: { n: { type: 'number' } }, required: ['n'] };
   expect(bodyOf({ output })).toEqual({

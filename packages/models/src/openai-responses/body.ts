@@ -72,6 +72,9 @@ export function responsesBody(body: ResponsesBody): WriteBody {
   });
 }
 
+/** The API rejects fewer. */
+const MIN_OUTPUT_TOKENS = 16;
+
 /** Undefined fields are not sent. */
 function responsesFields(body: ResponsesBody, request: ModelRequest): Record<string, unknown> {
   const { settings, tools, parallel, output, outputForm } = request;
@@ -83,7 +86,7 @@ function responsesFields(body: ResponsesBody, request: ModelRequest): Record<str
     tool_choice: tools.length === 0 ? undefined : responsesToolChoice(request, body.customTools ?? true),
     parallel_tool_calls: tools.length === 0 || parallel ? undefined : false,
     temperature: settings.temperature,
-    max_output_tokens: settings.maxOutputTokens,
+    max_output_tokens: settings.maxOutputTokens && Math.max(MIN_OUTPUT_TOKENS, settings.maxOutputTokens),
     top_p: settings.topP,
     reasoning: reasoning.effort === undefined && reasoning.summary === undefined ? undefined : reasoning,
     service_tier: settings.serviceTier,

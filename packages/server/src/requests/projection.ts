@@ -174,7 +174,7 @@ function textKindOf(part: Exclude<AssistantPart, ToolCall>): TextKind {
 /**
  * The parts of a reply that clients see, in order. Deltas do not mark where one text ends and the next begins, so
  * consecutive texts are one part, and so is consecutive reasoning. Parts without text are not shown and do not separate
- * others.
+ * others. `asSummary`: the reasoning itself is shown as a summary of it.
  */
 export type ShownPart = ShownText | { readonly type: 'call'; readonly index: number; readonly call: ToolCall };
 
@@ -199,7 +199,10 @@ export interface HiddenReasoning {
   readonly after: number;
 }
 
-export function shownReply(content: readonly AssistantPart[]): ShownReply {
+export function shownReply(
+  content: readonly AssistantPart[],
+  { asSummary = false }: { readonly asSummary?: boolean } = {},
+): ShownReply {
   const parts: ShownPart[] = [];
   const calls: ToolCall[] = [];
   const hidden: HiddenReasoning[] = [];
@@ -211,7 +214,7 @@ export function shownReply(content: readonly AssistantPart[]): ShownReply {
     }
     const last = parts.at(-1);
     const isReasoning = part.type === 'reasoning';
-    const type = textKindOf(part);
+    const type = isReasoning && asSummary ? 'summary' : textKindOf(part);
     const extended = last?.type === type ? (last as ShownText) : undefined;
     if (isReasoning && (extended || part.text === '') && (part.text || part.signature))
       hidden.push({ part, after: parts.length });

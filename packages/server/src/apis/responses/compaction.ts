@@ -17,6 +17,7 @@ import type { FinalEnd, Requests, StoredEnd } from '../../requests/requests.ts';
 import { walkRun, type Projection } from '../../requests/projection.ts';
 import { planRun } from '../../requests/run.ts';
 import type { RunCaller } from '../../engine/tools.ts';
+import { userItem } from '../../history/record-items.ts';
 import { newInputItemId, newResponseId } from '../../ids.ts';
 import { parseRequest, type ParseOptions, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
@@ -140,10 +141,19 @@ function shownPart(part: AssistantPart): string | [] {
   return part.type === 'text' ? part.text : `(called ${part.name} with ${part.arguments})`;
 }
 
-/** The answer to a request for a compaction. `input`: the input with references replaced. */
+interface ConversationToCompact {
+  /** The conversation that the request continues. */
+  readonly before: readonly Message[];
+  /** The input of the request, with references replaced. */
+  readonly input: readonly InputItem[];
+  /** All of it. */
+  readonly messages: readonly Message[];
+  readonly system: readonly string[];
+}
+
+/** The answer to a request for a compaction. */
 export async function compactConversation(
-  input: readonly InputItem[],
-  { messages, system }: { readonly messages: readonly Message[]; readonly system: readonly string[] },
+  { before, input, messages, system }: ConversationToCompact,
   compaction: Compaction,
   seal: TenantSeal,
 ): Promise<CompactedResponse> {
@@ -153,11 +163,18 @@ export async function compactConversation(
     object: 'response.compaction',
     created_at: Math.floor(Date.now() / 1000),
     output: [
+      ...before.flatMap((message) => earlierItem(message) ?? []),
       ...input.filter((item) => item.type === 'message' && item.role === 'user'),
       { type: 'compaction', id: newInputItemId('cmp'), encrypted_content: sealCompaction({ summary, system }, seal) },
     ],
     usage: wireUsage(usage),
   };
+}
+
+/** A message of the user as an item. Undefined for others, and for the summary of an earlier compaction: the new one has it. */
+function earlierItem(message: Message): InputItem | undefined {
+  if (message.role !== 'user') return undefined;
+  return textOf(message.content).startsWith(SUMMARY_BEGINS) ? undefined : userItem(newInputItemId('msg'), message);
 }
 
 function sealCompaction(compacted: CompactedConversation, seal: TenantSeal): string {
@@ -170,10 +187,12 @@ export function openCompaction(content: string, seal: TenantSeal): CompactedConv
   return json && (JSON.parse(json.toString('utf8')) as CompactedConversation);
 }
 
+const SUMMARY_BEGINS = 'Summary of the conversation so far; the original messages are left out:';
+
 /** How the model sees a compaction. */
 export function summaryMessage({ summary, after }: Pick<CompactedConversation, 'summary' | 'after'>): Message {
   const rest = after === undefined ? '' : `\n\nAfter that:\n\n${after}`;
-  return userText(`Summary of the conversation so far; the original messages are left out:\n\n${summary}${rest}`);
+  return userText(`${SUMMARY_BEGINS}\n\n${summary}${rest}`);
 }
 
 /** A conversation that was shortened for a response. */

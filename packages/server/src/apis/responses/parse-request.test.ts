@@ -318,7 +318,12 @@ describe('rejects, with the path of the field,', () => {
     ],
     [
       { input: 'a', max_output_tokens: 15 },
-      { param: 'max_output_tokens', message: expect.stringContaining('at least 16') },
+      {
+        param: 'max_output_tokens',
+        code: 'integer_below_min_value',
+        message:
+          "Invalid 'max_output_tokens': integer below minimum value. Expected a value >= 16, but got 15 instead.",
+      },
     ],
     [
       { input: 'a', max_output_tokens: 20.5 },
@@ -333,15 +338,19 @@ describe('rejects, with the path of the field,', () => {
     ],
     [
       { input: 'a', stop: ['.'] },
-      { param: 'stop', code: 'unsupported_parameter' },
+      { param: 'stop', code: 'unknown_parameter', message: expect.stringMatching(/^Unknown parameter: 'stop'/) },
     ],
     [
       { input: 'a', seed: 1 },
-      { param: 'seed', code: 'unsupported_parameter' },
+      { param: 'seed', code: 'unknown_parameter', message: expect.stringMatching(/^Unknown parameter: 'seed'/) },
     ],
     [
       { input: 'a', logit_bias: { 1: 1 } },
-      { param: 'logit_bias', code: 'unsupported_parameter' },
+      {
+        param: 'logit_bias',
+        code: 'unknown_parameter',
+        message: expect.stringMatching(/^Unknown parameter: 'logit_bias'/),
+      },
     ],
     [
       {

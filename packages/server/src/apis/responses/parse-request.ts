@@ -164,7 +164,27 @@ const SUMMARIES = ['auto', 'concise', 'detailed'] as const;
 
 const conversationId = z.string().min(1).max(MAX_LENGTH.id);
 
-const CHAT_ONLY = 'The Responses API does not have it. Leave it out, or use Chat Completions.';
+/** Fields that the API does not have, as OpenAI says it. */
+const chatOnly = z
+  .unknown()
+  .superRefine((value, ctx) => {
+    if (value == null) return;
+    const message = `Unknown parameter: ${PARAM}. The Responses API does not have it. Leave it out, or use Chat Completions.`;
+    refuse(ctx, message, { code: 'unknown_parameter' });
+  })
+  .meta({ description: 'Not supported: only Chat Completions has it.' })
+  .optional();
+
+const MIN_OUTPUT_TOKENS = 16;
+
+const maxOutputTokens = z
+  .int()
+  .superRefine((value, ctx) => {
+    if (value >= MIN_OUTPUT_TOKENS) return;
+    const message = `Invalid ${PARAM}: integer below minimum value. Expected a value >= ${MIN_OUTPUT_TOKENS}, but got ${value} instead.`;
+    refuse(ctx, message, { code: 'integer_below_min_value' });
+  })
+  .meta({ minimum: MIN_OUTPUT_TOKENS });
 
 /** Unknown fields are ignored. */
 function bodySchema(limits: RequestLimits) {
@@ -174,7 +194,7 @@ function bodySchema(limits: RequestLimits) {
     ...SHARED_FIELDS,
     previous_response_id: z.string().min(1).max(MAX_LENGTH.id).nullish(),
     include: list(z.string().pipe(z.enum(INCLUDABLE)), { expected: 'array', max: 64 }).nullish(),
-    max_output_tokens: z.int().min(16).nullish(),
+    max_output_tokens: maxOutputTokens.nullish(),
     top_logprobs: z.int().min(0).max(20).nullish(),
     reasoning: z
       .object({
@@ -188,9 +208,9 @@ function bodySchema(limits: RequestLimits) {
       max: 1,
     }).nullish(),
     background: z.boolean().nullish(),
-    stop: unsupported(CHAT_ONLY),
-    seed: unsupported(CHAT_ONLY),
-    logit_bias: unsupported(CHAT_ONLY),
+    stop: chatOnly,
+    seed: chatOnly,
+    logit_bias: chatOnly,
     conversation: textOr(
       conversationId,
       z.object({ id: conversationId }).transform(({ id }) => id),

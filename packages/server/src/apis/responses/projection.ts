@@ -89,7 +89,9 @@ export interface ResponseError {
 export function responseProjection(options: ResponseProjectionOptions): ResponseProjection {
   const { response, calls: kinds, compaction, compactions, lists = [], begunWith, requiresAction } = options;
   const { seal, carrier } = options;
-  const turns = turnProjection({ response: response.id, kinds, seal, carrier });
+  // A client that asks for summaries shows nothing else. If there are none, they are the reasoning itself.
+  const asSummary = (response.reasoning as { readonly summary?: unknown } | null)?.summary != null;
+  const turns = turnProjection({ response: response.id, kinds, seal, carrier, asSummary });
 
   /** All events of an earlier turn were sent before those of a later one. */
   function isSentTurn({ sent, turn }: ResponseState): boolean {
@@ -102,7 +104,7 @@ export function responseProjection(options: ResponseProjectionOptions): Response
       case 'text-delta':
         return turns.textDelta(state, item.refusal ? 'refusal' : 'message', item.text, item.logprobs);
       case 'reasoning-delta':
-        return turns.textDelta(state, item.summary ? 'summary' : 'reasoning', item.text);
+        return turns.textDelta(state, item.summary || asSummary ? 'summary' : 'reasoning', item.text);
       case 'call-delta':
         return turns.callDelta(state, item.call, item.name, item.arguments);
       case 'turn-started':

@@ -368,13 +368,13 @@ export function responses(
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
       checkSupport(modelNamed(engine, request.model), { ...request, input: [] }, request.model!);
-      const { input, system, conversation } = await requestConversation(request, caller, { hold: caller.hold });
+      const { input, system, conversation, before } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;
       const { hold, release } = runs.reserve(caller.tenant);
       try {
         const compaction = { engine, requests: all, caller, request, signal, hold };
-        return await compactConversation(input, { messages, system }, compaction, seal);
+        return await compactConversation({ before: before?.messages ?? [], input, messages, system }, compaction, seal);
       } finally {
         release();
       }

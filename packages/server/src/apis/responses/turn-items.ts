@@ -81,6 +81,8 @@ interface TurnOptions {
   readonly kinds: CallKinds;
   readonly seal: ReasoningSeal | undefined;
   readonly carrier: ReasoningSeal | undefined;
+  /** Reasoning is shown as a summary of it. */
+  readonly asSummary: boolean;
 }
 
 interface ReplyCall {
@@ -109,7 +111,7 @@ interface ReplyCall {
  * 4. A call that the client has to approve has an item when it is judged: the request for the approval. The call itself has
  *    one when it starts or has a result, in this response or, as a call that it begins with, in a later one.
  */
-export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) {
+export function turnProjection({ response, kinds, seal, carrier, asSummary }: TurnOptions) {
   function newId({ turn }: TurnScope, kind: ItemKind): string {
     return itemId(kind, response, turn.number, turn.opened++);
   }
@@ -280,7 +282,7 @@ export function turnProjection({ response, kinds, seal, carrier }: TurnOptions) 
     },
     modelReplied(state: TurnScope, content: readonly AssistantPart[], finish: Finish): void {
       const { out, items, turn } = state;
-      const { parts, calls: whole, hidden } = shownReply(content);
+      const { parts, calls: whole, hidden } = shownReply(content, { asSummary });
       const phase = whole.length > 0 ? 'commentary' : 'final_answer';
       const wasCut = finish === 'length' || finish === 'content-filter';
       const seen = { message: 0, refusal: 0, reasoning: 0, summary: 0 };
