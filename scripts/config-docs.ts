@@ -187,7 +187,11 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   ],
   'server.model_aliases': [
     '',
-    'further names of models, as [Claude Code has them](claude-code.md), each with an entry of `[models]` or `"default"`; one may end with `*`',
+    'further names of models, as [Claude Code](claude-code.md) and [Codex](codex.md) have them, each with an entry of `[models]` or `"default"`; one may end with `*`',
+  ],
+  'server.record_unstored': [
+    '`false`',
+    'the runs of responses with `store: false` are recorded, such as those of [Codex](codex.md)',
   ],
   'server.wait_for_answers': ['`false`', 'stored responses wait for approvals and [answers](runs-api.md#answers)'],
   'server.chat_titles': ['`true`', 'the model writes titles for [conversations](chat.md#conversations)'],

@@ -161,7 +161,6 @@ describe('a message that cannot be used gets an error, and the socket stays open
     ['a wrong field', { type: 'response.create', input: 3 }, 'invalid_type'],
     ['no input', { type: 'response.create' }, 'missing_required_parameter'],
     ['background', { type: 'response.create', input: 'x', background: true }, 'unsupported_parameter'],
-    ['a warm-up', { type: 'response.create', input: 'x', generate: false }, 'unsupported_parameter'],
     ['a prompt template', { type: 'response.create', input: 'x', prompt: { id: 'p' } }, 'unsupported_parameter'],
   ])('%s', async (_, message, code) => {
     await using server = await startInProcess(scriptedModel(['fine']));

@@ -200,6 +200,7 @@ const REFUSED: Expected = { status: 400, code: 'unsupported_parameter' };
 const passed = (field: object): Expected => ({ sent: field, answer: field });
 
 const FUNCTION = { type: 'function', name: 'look', parameters: { type: 'object' } };
+const DEFERRED = { ...FUNCTION, defer_loading: true };
 const SERVER_TOOLS = { type: 'mcp', server_label: 'treadle' };
 const SCHEMA = { type: 'object', properties: {}, additionalProperties: false };
 const TOO_LONG = { error: { code: 'context_length_exceeded', message: 'too long' } };
@@ -314,6 +315,11 @@ const RESPONSE_FIELDS: Probes = {
     [{ text: { verbosity: 'low' } }, passed({ text: { verbosity: 'low' } })],
     [{ text: { verbosity: 'low' }, model: 'claude' }, { notSent: ['text', 'verbosity'] }],
   ],
+  client_metadata: async () => {
+    await respond({ client_metadata: { session_id: 'a-session', other: 'x' } }, { notSent: ['client_metadata'] });
+    const { data } = await send('GET', '/v1/runs?session=a-session');
+    expect(data).toHaveLength(1);
+  },
   context_management: [
     [
       { context_management: [{ type: 'compaction', compact_threshold: 999 }] },
@@ -459,6 +465,8 @@ const SERVER_CALL = {
 };
 const CUSTOM_CALL = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'a text' };
 const CUSTOM_OUTPUT = { type: 'custom_tool_call_output', call_id: 'c1', output: 'seen' };
+const SEARCH_CALL = { type: 'tool_search_call', call_id: 'c1', execution: 'client', arguments: { query: 'a' } };
+const SEARCH_OUTPUT = { type: 'tool_search_output', call_id: 'c1', execution: 'client' };
 const APPROVAL_REQUEST = {
   type: 'mcp_approval_request',
   id: 'mcpr_x',
@@ -525,7 +533,30 @@ const INPUT_ITEMS: Probes = {
       return [{ input: [USER, called, answer], model: 'claude' }, REFUSED];
     }),
   ],
-  '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call`, `tool_search_output`; `computer_call`, `local_shell_call`, `shell_call`, `apply_patch_call` and their `…_output`':
+  '`tool_search_call`, `tool_search_output` with `execution: "client"`': [
+    { input: [USER, SEARCH_CALL, { ...SEARCH_OUTPUT, tools: [FUNCTION] }] },
+    {
+      sent: {
+        input: [USER, { type: 'function_call', name: 'tool_search', arguments: '{"query":"a"}' }, { call_id: 'c1' }],
+        tools: [FUNCTION],
+      },
+    },
+  ],
+  '`additional_tools`': [
+    [
+      { input: [{ type: 'additional_tools', tools: [FUNCTION] }, USER] },
+      { sent: { input: [USER], tools: [FUNCTION] } },
+    ],
+    async () => {
+      const { id } = await respond({ input: [{ type: 'additional_tools', tools: [FUNCTION] }, USER] });
+      await respond({ previous_response_id: id }, { sent: { tools: [FUNCTION] } });
+    },
+  ],
+  '`agent_message`': [
+    { input: [{ type: 'agent_message', author: 'a', recipient: 'b', content: [{ type: 'input_text', text: 'Hi' }] }] },
+    { sent: { input: [USER] } },
+  ],
+  '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call` and `tool_search_output` of other servers; `computer_call`, `local_shell_call`, `shell_call`, `apply_patch_call` and their `…_output`':
     [
       {
         input: [
@@ -598,6 +629,7 @@ const PARTS: Probes = {
     ],
     [{ ...userPart({ type: 'input_image', image_url: PNG, detail: 'low' }), model: 'claude' }, REFUSED],
     [{ ...userPart({ type: 'input_image', image_url: PNG, detail: 'auto' }), model: 'claude' }, {}],
+    [{ ...userPart({ type: 'input_image', image_url: PNG, detail: 'high' }), model: 'claude' }, {}],
   ],
   '`input_file`': [
     [
@@ -654,6 +686,11 @@ const TOOLS: Probes = {
     { tools: [{ type: 'custom', name: 'patch' }] },
     { sent: { tools: [{ type: 'custom', name: 'patch' }] } },
   ],
+  '`tool_search` with `execution: "client"`': [
+    { tools: [{ type: 'tool_search', execution: 'client', parameters: { type: 'object' } }, DEFERRED] },
+    { sent: { tools: [{ type: 'function', name: 'tool_search' }] } },
+  ],
+  '`tool_search`': [{ tools: [{ type: 'tool_search' }, DEFERRED] }, { sent: { tools: [FUNCTION] } }],
   '`web_search`, `web_search_preview`, and both with a date': [
     [{ tools: [{ type: 'web_search' }] }, { notSent: ['tools'] }],
     [{ tools: [{ type: 'web_search_preview_2025_03_11' }] }, { notSent: ['tools'] }],
@@ -763,7 +800,8 @@ const CHAT_FIELDS: Probes = {
       },
       { sent: { messages: [{ content: [{ text: 'a' }, image('high'), { file: { file_data: PDF } }] }] } },
     ],
-    [{ messages: [{ role: 'user', content: [image('high')] }], model: 'claude' }, REFUSED],
+    [{ messages: [{ role: 'user', content: [image('low')] }], model: 'claude' }, REFUSED],
+    [{ messages: [{ role: 'user', content: [image('high')] }], model: 'claude' }, {}],
   ],
   tools: [
     [{ tools: [CHAT_FUNCTION] }, { sent: { tools: [CHAT_FUNCTION] } }],
@@ -1102,7 +1140,10 @@ const SOCKET_MESSAGES: Probes = {
     expect(events.length).toBeGreaterThan(2);
   },
   '`background: true`': socketError({ ...CREATE, background: true }, 'unsupported_parameter'),
-  '`generate: false`': socketError({ ...CREATE, generate: false }, 'unsupported_parameter'),
+  '`generate: false`': async () => {
+    const events = await overSocket({ ...CREATE, input: [], generate: false });
+    expect(events.at(-1)).toMatchObject({ type: 'response.completed', response: { output: [] } });
+  },
   '`stream_id`': async () => {
     const events = await overSocket({ ...CREATE, stream_id: 's' });
     expect(new Set(events.map(({ stream_id: id }) => id))).toEqual(new Set(['s']));

@@ -92,6 +92,7 @@ export type ItemKind =
   | 'mcp_list_tools'
   | 'function_call'
   | 'custom_tool_call'
+  | 'tool_search_call'
   | 'compaction';
 
 const PREFIXES: Readonly<Record<ItemKind, string>> = {
@@ -101,6 +102,7 @@ const PREFIXES: Readonly<Record<ItemKind, string>> = {
   mcp_list_tools: 'mcpl',
   function_call: 'fc',
   custom_tool_call: 'ctc',
+  tool_search_call: 'tsc',
   compaction: 'cmp',
 };
 
@@ -135,7 +137,7 @@ export interface ItemOrigin {
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|cmp|call|toolu)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|tsc|cmp|call|toolu)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

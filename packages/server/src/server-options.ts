@@ -86,6 +86,11 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
    * `POST /v1/runs/{id}/answers`. Default: it fails.
    */
   readonly waitForAnswers?: boolean;
+  /**
+   * The runs of responses with `store: false` are recorded, so that `/v1/runs` and the page show them. The responses themselves
+   * are not: no client can fetch or continue them. Default: nothing is recorded.
+   */
+  readonly recordUnstored?: boolean;
   /** The model writes titles for conversations, after their first answer; default true. */
   readonly chatTitles?: boolean;
   /** The devices of `/v1/devices`: a link of `@treadle/edge`. For their tools, `executors` needs its `deviceExecutor` too. */
@@ -171,6 +176,7 @@ export type ReplaceableOptions = Pick<
   | 'agentSettings'
   | 'testModel'
   | 'waitForAnswers'
+  | 'recordUnstored'
   | 'mcp'
   | 'keys'
   | 'maxTurns'
@@ -198,6 +204,7 @@ const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true
   agentSettings: true,
   testModel: true,
   waitForAnswers: true,
+  recordUnstored: true,
   mcp: true,
   keys: true,
   maxTurns: true,
@@ -280,6 +287,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   narrow: '',
   testModel: 'function',
   waitForAnswers: 'boolean',
+  recordUnstored: 'boolean',
   chatTitles: 'boolean',
   devices: '.device',
   mcp: 'object',

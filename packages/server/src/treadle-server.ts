@@ -88,6 +88,7 @@ type EngineSettings = Pick<
   | 'everyRun'
   | 'newRun'
   | 'waits'
+  | 'recordsUnstored'
 >;
 
 function engineSettings(options: ReplaceableOptions, log: Logger): EngineSettings {
@@ -119,6 +120,7 @@ function engineSettings(options: ReplaceableOptions, log: Logger): EngineSetting
     ...(options.askingPolicy && { askingPolicy: options.askingPolicy }),
     ...(options.skills && { skills: options.skills }),
     waits: options.waitForAnswers ?? false,
+    recordsUnstored: options.recordUnstored ?? false,
   };
 }
 

@@ -173,6 +173,8 @@ export interface Engine {
   readonly keys?: Pick<Keys, 'whyRevoked' | 'onReplaced'>;
   /** Stored responses wait for approvals, answers and results from outside; default: they fail. */
   readonly waits?: boolean;
+  /** The runs of responses with `store: false` are recorded; default: they are held in memory. */
+  readonly recordsUnstored?: boolean;
   /** Keeps what tools hold between the runs of a conversation. Absent: it is closed with each run. */
   readonly kept?: ResourceKeeper;
   /** Starts runs that outlive the calls of tools. Absent: tools cannot start any. */

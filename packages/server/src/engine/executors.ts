@@ -228,9 +228,10 @@ export interface OpenOptions {
 
 /**
  * Tools that clients such as Codex add to every request, and that only widen what the model can do. Without an executor the
- * model does not get them. All other types of tools are refused.
+ * model does not get them. All other types of tools are refused. `tool_search`: one that the server executes. The model gets
+ * the deferred functions at once then.
  */
-const LEFT_OUT: ReadonlySet<string> = new Set(['web_search']);
+const LEFT_OUT: ReadonlySet<string> = new Set(['web_search', 'tool_search']);
 
 /** Whether the model does not get a tool of a request, because no executor runs it. */
 export function isLeftOut(tool: RequestTool, { executors }: Pick<ServerTools, 'executors'>): boolean {

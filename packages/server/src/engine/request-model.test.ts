@@ -214,5 +214,7 @@ test('images with a detail and files by URL are accepted unless a model that may
     false,
   ]);
   expect(accepted({ ...custom, asks: [custom, pdf] })).toEqual([true, true, false, true]);
-  expect(acceptsMedia({ ...custom, accepts: { imageDetail: false } }, { type: 'image' })).toBe(true);
+  const whole: Model = { ...custom, accepts: { imageDetail: false } };
+  for (const detail of ['high', 'original'] as const) expect(acceptsMedia(whole, { type: 'image', detail })).toBe(true);
+  expect(acceptsMedia(whole, { type: 'image' })).toBe(true);
 });

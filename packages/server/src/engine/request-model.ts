@@ -192,10 +192,13 @@ export function takesSetting(model: Model, setting: keyof Settings, settings: Se
   return others.length > 0 ? others.every((other) => takesSetting(other, setting, settings)) : USUAL.includes(setting);
 }
 
-/** Whether the model, and each one that may reply instead, can be sent the image with its detail, or the file by its URL. */
+/**
+ * Whether the model, and each one that may reply instead, can be sent the image with its detail, or the file by its URL. A model
+ * without details sees an image as it is, so only a lower one is not possible.
+ */
 export function acceptsMedia(model: Model, block: CheckedMedia): boolean {
   const { imageDetail, fileUrls } = model.accepts ?? {};
-  if (block.type === 'image' && block.detail !== undefined && imageDetail === false) return false;
+  if (block.type === 'image' && block.detail === 'low' && imageDetail === false) return false;
   if (block.type === 'file' && block.source.type === 'url') {
     if (fileUrls === false || (fileUrls === 'pdf' && !PDF_OR_UNKNOWN.includes(block.mediaType))) return false;
   }

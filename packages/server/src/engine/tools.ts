@@ -44,6 +44,10 @@ export interface FunctionTool {
   readonly custom?: { readonly format?: CustomForm['format'] };
   /** How the client knows it, if it belongs to a namespace. */
   readonly own?: OwnName;
+  /** The client finds further tools with it: a tool of type `tool_search`. */
+  readonly search?: true;
+  /** The model gets it when a search of the client has found it. If the client has no search, at once. */
+  readonly deferred?: true;
 }
 
 export type RequestToolChoice =
@@ -98,6 +102,8 @@ export interface CallKinds {
   kindOf(name: string, index: number): CallKind;
   /** Whether the tool takes a text instead of JSON. Absent: none does. */
   isCustom?(name: string): boolean;
+  /** Whether the client finds further tools with it. Absent: with none. */
+  isSearch?(name: string): boolean;
   /** How the client knows its tool. Absent or undefined: by the same name, without a namespace. */
   ownNameOf?(name: string): OwnName | undefined;
   /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
@@ -158,9 +164,10 @@ export async function toolsetOf(
   caller: RunCaller,
   options: ToolsetOptions = {},
 ): Promise<Toolset> {
-  const clientTools = request.functions.map(clientTool);
+  const offered = offeredFunctions(request.functions);
+  const clientTools = offered.map(clientTool);
   const origins = new Map<string, Hosted>();
-  const functions = functionsByName(request.functions);
+  const functions = functionsByName(offered);
   const lists: ServerList[] = [];
   const { own, ...opening } = options;
   const requested = own ? request.otherTools : [...request.otherTools, ...defaultTools(request, served, caller)];
@@ -185,7 +192,7 @@ export async function toolsetOf(
       const hosted = host(opened);
       if (opened.executor.lists && request.otherTools.includes(opened.origin)) lists.push(serverList(opened, hosted));
     }
-    for (const { name } of request.functions) {
+    for (const name of functions.keys()) {
       if (!origins.has(name)) continue;
       throw badRequest(
         `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
@@ -195,7 +202,8 @@ export async function toolsetOf(
     }
     const choice = choiceOf(request.toolChoice, origins, lists);
     checkChoice(choice, new Set([...functions.keys(), ...origins.keys()]));
-    const searches = isSearched(choice, origins);
+    const isHosted = (): boolean => !functions.has(SEARCH) && isSearched(choice, origins);
+    const searches = isHosted();
     let current: OfferedTools = { tools: [], foundTools: [] };
     if (searches) origins.set(SEARCH, await searchTool(origins, () => current.foundTools));
     // The run starts with these, which the client may have approved calls of.
@@ -203,8 +211,7 @@ export async function toolsetOf(
     if (all.some(({ executor }) => executor.follow)) {
       changes = followChanges(all, (opened) => {
         host(opened);
-        if (!searches && isSearched(choice, origins))
-          throw new Error('There are too many tools now for this response.');
+        if (!searches && isHosted()) throw new Error('There are too many tools now for this response.');
         current = offeredTools(clientTools, origins, searches);
         // A run that searches finds the changed tools.
         return searches ? undefined : current.tools;
@@ -256,6 +263,12 @@ function offeredTools(clientTools: readonly Tool[], origins: Origins, searches: 
   return { tools, foundTools };
 }
 
+/** The functions that the model gets. */
+function offeredFunctions(functions: readonly FunctionTool[]): readonly FunctionTool[] {
+  const isSearched = functions.some(({ search }) => search);
+  return isSearched ? functions.filter(({ deferred }) => !deferred) : functions;
+}
+
 type Functions = ReadonlyMap<string, FunctionTool>;
 
 /** Shared: most requests have no functions, and each keeps this while its run goes on. */
@@ -265,7 +278,8 @@ function functionsByName(functions: readonly FunctionTool[]): Functions {
   return functions.length === 0 ? NO_FUNCTIONS : new Map(functions.map((one) => [one.name, one]));
 }
 
-const SEARCH = 'tool_search';
+/** The name under which the model gets a search for tools, of the client or of this server. */
+export const SEARCH = 'tool_search';
 /** With more tools of other servers, the model searches them. A copy, because loading the tools takes time. */
 const MAX_OFFERED_TOOLS = 40;
 
@@ -485,6 +499,7 @@ function callKinds(
   const forced = typeof toolChoice === 'object' ? toolChoice.tool : undefined;
   return {
     isCustom: (name) => functions.get(name)?.custom !== undefined,
+    isSearch: (name) => functions.get(name)?.search === true,
     ownNameOf: (name) => functions.get(name)?.own,
     labelOf(name) {
       const label = origins.get(name)?.origin['server_label'];

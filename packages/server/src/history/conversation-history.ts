@@ -126,7 +126,7 @@ export function conversationHistories({
       const { before, added } = await historyBefore(id, previous, caller);
       const options = { before, isStored: accepted !== undefined, accepted: added.length };
       const restored = await restore([...added, ...own], caller, options).catch((error: unknown) => {
-        throw error instanceof ApiError ? inOwnInput(error, added.length) : error;
+        throw error instanceof ApiError ? inOwnInput(error, added.length, 'conversation') : error;
       });
       const input = restored.input.slice(added.length);
       if (!accepted) {
@@ -165,13 +165,16 @@ function tooMuchAdded(id: string): ApiError {
   return new ApiError(413, 'invalid_request_error', message, { param: 'conversation', code: 'input_too_large' });
 }
 
-/** An error about one of several items, of which the first `added` ones are in the conversation, and not in the request. */
-function inOwnInput(error: ApiError, added: number): ApiError {
+/**
+ * An error about one of several items, of which the first `added` ones are not in the request, but in what it continues. `param`:
+ * the field that names that.
+ */
+export function inOwnInput(error: ApiError, added: number, param: string): ApiError {
   const [, index, field] = /^input\[(\d+)\](.*)$/s.exec(error.param ?? '') ?? [];
   if (index === undefined) return error;
   const own = Number(index) - added;
-  const param = own < 0 ? 'conversation' : `input[${own}]${field}`;
-  return new ApiError(error.status, error.type, error.message, { param, ...codeOf(error) });
+  const about = own < 0 ? param : `input[${own}]${field}`;
+  return new ApiError(error.status, error.type, error.message, { param: about, ...codeOf(error) });
 }
 
 /** An error about items of the conversation. The message of the chat is not to blame. */

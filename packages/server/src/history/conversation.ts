@@ -16,6 +16,7 @@ import {
 import { ApiError } from '../api-error.ts';
 import { approvalIdFor, callIdFor } from '../ids.ts';
 import { readEntries, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
+import type { FunctionTool } from '../engine/tools.ts';
 
 /** What is sent to the model when a run starts. */
 export interface Conversation {
@@ -147,17 +148,16 @@ export interface ConversationParts {
   readonly system: readonly string[];
   /** The labels of other servers whose tools a response of the conversation has reported. */
   readonly reported?: readonly string[];
+  /** The tools of the client that items of the conversation have declared. Those of a request are added to them. */
+  readonly declared?: readonly FunctionTool[];
 }
 
 /** The conversation that a run ended or paused with. */
-export interface ConversationBefore {
+export interface ConversationBefore extends ConversationParts {
   /** If calls are open, the last message is the reply that made them. */
   readonly messages: readonly Message[];
-  readonly system: readonly string[];
   /** The calls of the paused turn, in order. */
   readonly open?: { readonly calls: readonly PausedCall[] };
-  /** The labels of other servers whose tools a response of the conversation has reported. */
-  readonly reported?: readonly string[];
   /** What the next run takes over: memory, grants and narrowing. */
   readonly carried?: Carried;
   readonly after?: LastRun;

@@ -1,6 +1,7 @@
 import type { UserBlock, UserMessage } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
+import { SEARCH } from '../engine/tools.ts';
 import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
 import type { StoredRequest } from '../apis/responses/stored-request.ts';
 import {
@@ -231,6 +232,10 @@ function answerPart(item: InputItem | OutputItem): readonly AnswerPart[] {
       return [callPart(item.call_id, item)];
     case 'custom_tool_call':
       return [callPart(item.call_id, { name: item.name, arguments: item.input })];
+    case 'tool_search_call': {
+      if (!('call_id' in item)) return [];
+      return [callPart(item.call_id, { name: SEARCH, arguments: JSON.stringify(item.arguments) })];
+    }
     default:
       return [];
   }

@@ -3,6 +3,7 @@ import { ApiError, badRequest } from '../api-error.ts';
 import { isChatRecord } from './conversation-records.ts';
 import {
   conversationHistories,
+  inOwnInput,
   type ConversationHistories,
   type ContinuedConversation,
 } from './conversation-history.ts';
@@ -19,8 +20,9 @@ import type { ServerStore } from '../engine/engine.ts';
 import type { RequestKind } from '../requests/requests.ts';
 import type { RunPlan } from '../requests/run.ts';
 import { readRecord, type Reader } from '../engine/stored-reads.ts';
-import type { RunCaller } from '../engine/tools.ts';
-import { itemOrigin } from '../ids.ts';
+import type { FunctionTool, RunCaller } from '../engine/tools.ts';
+import { functionsIn } from '../parse/tools.ts';
+import { itemOrigin, newResponseId } from '../ids.ts';
 import type { ResponseRequest } from '../apis/responses/parse-request.ts';
 import type { ReasoningSeal, TenantSeal } from '../apis/responses/reasoning-seal.ts';
 
@@ -46,6 +48,8 @@ export interface RequestConversations {
     response: Pick<ResponseResource, 'id' | 'status'>,
     local: LocalConversations,
   ): Promise<void>;
+  /** Keeps the input of a request for the next one, without a run. Returns the id by which that continues it. */
+  keepInput(request: ResponseRequest, caller: RunCaller, local: LocalConversations): Promise<string>;
   /** The histories of conversations, for runs of both APIs. */
   readonly histories: ConversationHistories;
   /** Items that a client adds to a conversation, with references replaced. Rejects with a 400 for what cannot be read. */
@@ -56,9 +60,16 @@ export interface RequestConversations {
 
 /** The conversations of responses that are not stored, for requests of the same client that continue them. */
 export interface LocalConversations {
-  find(response: string): ConversationBefore | undefined;
+  find(response: string): LocalConversation | undefined;
   /** `size`: in characters. */
-  keep(response: string, conversation: ConversationBefore, size: number): void;
+  keep(response: string, conversation: LocalConversation, size: number): void;
+}
+
+export interface LocalConversation {
+  /** What the last run ended with. Absent: no run has started. */
+  readonly before?: ConversationBefore | undefined;
+  /** What no run has read yet. */
+  readonly added: readonly InputItem[];
 }
 
 interface ConversationOptions extends Pick<Reader, 'hold'> {
@@ -79,6 +90,8 @@ interface RequestConversation {
   readonly counted: number;
   /** The labels of the servers whose tools it contains. */
   readonly reported: ReadonlySet<string>;
+  /** The tools of the client that its items declare. */
+  readonly declared: readonly FunctionTool[];
   /** Set if the response becomes the newest record of a conversation. */
   readonly continues?: ContinuedConversation;
 }
@@ -115,12 +128,35 @@ export function requestConversations(options: RequestConversationsOptions): Requ
       );
       return { ...withInput(request, restored, before, continues.conversation.instructions), counted, continues };
     }
-    const { previous } = request;
     const reader = { tenant: caller.tenant, hold: hold && count };
-    const before =
-      previous === undefined ? undefined : (local?.find(previous) ?? (await previousConversation(previous, reader)));
-    const restored = await restore(request.input, reader, { before, isStored });
+    const { before, added } = await continuedConversation(request, reader, local);
+    const restored = await restore([...added, ...request.input], reader, { before, isStored }).catch(
+      (error: unknown) => {
+        throw error instanceof ApiError ? inOwnInput(error, added.length, 'previous_response_id') : error;
+      },
+    );
     return { ...withInput(request, restored, before), counted };
+  }
+
+  /** What a request without a conversation continues. */
+  async function continuedConversation(
+    { previous }: ResponseRequest,
+    reader: Reader,
+    local: LocalConversations | undefined,
+  ): Promise<LocalConversation> {
+    if (previous === undefined) return NOTHING_BEFORE;
+    return local?.find(previous) ?? { before: await previousConversation(previous, reader), added: [] };
+  }
+
+  async function keepInput(
+    request: ResponseRequest,
+    { tenant }: RunCaller,
+    local: LocalConversations,
+  ): Promise<string> {
+    const { before, added } = await continuedConversation(request, { tenant }, local);
+    const id = newResponseId();
+    keepLocally({ before, added: [...added, ...request.input] }, id, local);
+    return id;
   }
 
   async function restore(
@@ -158,6 +194,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
       },
       before,
       reported: new Set([...(before?.reported ?? []), ...sent]),
+      declared: withTools(before?.declared ?? [], input.flatMap(declaredBy)),
     };
   }
 
@@ -200,8 +237,8 @@ export function requestConversations(options: RequestConversationsOptions): Requ
   async function partsOf(tenant: string, response: string): Promise<ConversationParts | undefined> {
     const record = await readRecord(store, response, { tenant });
     if (!record) return undefined;
-    const { system = [], reported } = record.request as Partial<ConversationParts>;
-    return { system, ...(reported && { reported }) };
+    const { system = [], reported, declared } = record.request as Partial<ConversationParts>;
+    return { system, ...(reported && { reported }), ...(declared && { declared }) };
   }
 
   async function keepConversation(
@@ -212,13 +249,13 @@ export function requestConversations(options: RequestConversationsOptions): Requ
   ): Promise<void> {
     const state = status === 'failed' ? undefined : await storedState(journal!, id, { tenant });
     if (!state) return;
-    const conversation = { ...conversationBefore(id, state, parts.system), ...parts };
-    local.keep(id, conversation, conversationSize({ messages: conversation.messages, instructions: parts.system }));
+    keepLocally({ before: { ...conversationBefore(id, state, parts.system), ...parts }, added: [] }, id, local);
   }
 
   return {
     requestConversation,
     keepConversation,
+    keepInput,
     histories,
     async acceptItems(items, reader) {
       const { tenant } = reader;
@@ -232,6 +269,28 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     },
     forgetOutput: outputs.forget,
   };
+}
+
+const NOTHING_BEFORE: LocalConversation = { added: [] };
+
+function keepLocally(conversation: LocalConversation, id: string, local: LocalConversations): void {
+  const { before, added } = conversation;
+  const { messages = [], system = [], declared = [] } = before ?? {};
+  const others = added.length + declared.length === 0 ? 0 : JSON.stringify([added, declared]).length;
+  local.keep(id, conversation, conversationSize({ messages, instructions: system }) + others);
+}
+
+/** The tools of a client that an item declares. What a search has found is not deferred any more. */
+function declaredBy(item: InputItem): readonly FunctionTool[] {
+  if (item.type === 'additional_tools') return functionsIn(item.tools);
+  if (item.type !== 'tool_search_output' || !('tools' in item)) return [];
+  return functionsIn(item.tools).map(({ deferred: _, ...tool }) => tool);
+}
+
+/** Of two tools with the same name, the later one counts. */
+export function withTools(tools: readonly FunctionTool[], later: readonly FunctionTool[]): readonly FunctionTool[] {
+  if (tools.length === 0 || later.length === 0) return tools.length === 0 ? later : tools;
+  return [...new Map([...tools, ...later].map((tool) => [tool.name, tool])).values()];
 }
 
 /** Whether nothing of an earlier response belongs to an item, so that there is nothing to restore. */

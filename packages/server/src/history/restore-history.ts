@@ -25,6 +25,8 @@ import type { RequestStore } from '@treadle/store';
 import { badRequest } from '../api-error.ts';
 import type { ConversationBefore } from './conversation.ts';
 import { modelName } from '../engine/namespaces.ts';
+import { SEARCH, type FunctionTool } from '../engine/tools.ts';
+import { functionsIn } from '../parse/tools.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { shownReply } from '../requests/projection.ts';
@@ -207,10 +209,18 @@ function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_re
   return item.type === 'item_reference' || (item.type === 'mcp_call' && item.output === null && item.error === null);
 }
 
-// Calls of tools that take a text
+// Calls of tools that take a text, and searches for tools
 
 function asFunctionCall(item: InputItem): InputItem {
   if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
+  if (item.type === 'tool_search_call' && 'call_id' in item) {
+    const { id, call_id, arguments: given, status } = item;
+    return { type: 'function_call', id, call_id, name: SEARCH, arguments: JSON.stringify(given), status };
+  }
+  if (item.type === 'tool_search_output' && 'call_id' in item) {
+    const { id, call_id, tools, status } = item;
+    return { type: 'function_call_output', id, call_id, output: foundTools(functionsIn(tools)), status };
+  }
   if (item.type === 'function_call' && item.namespace !== undefined) {
     const { namespace, ...call } = item;
     return { ...call, name: modelName(call.name, namespace) };
@@ -227,6 +237,12 @@ function asFunctionCall(item: InputItem): InputItem {
     custom: true,
   };
   return call;
+}
+
+/** What the model is told about the tools that it gets. */
+function foundTools(tools: readonly FunctionTool[]): string {
+  if (tools.length === 0) return 'No tools were found.';
+  return ['These tools were found, and can be called now:', ...tools.map(({ name }) => `- ${name}`)].join('\n');
 }
 
 // Reasoning that the server gave to the client
@@ -378,7 +394,7 @@ function withCallsOf(gaps: ReadonlyMap<string, Gap>, items: readonly InputItem[]
 
 /** Clients preserve the ids of calls, but not always those of their items. */
 function callOrItemId(item: InputItem): string {
-  return item.type === 'function_call' || item.type === 'custom_tool_call' ? item.call_id : item.id;
+  return 'call_id' in item && !item.type.endsWith('_output') ? item.call_id : item.id;
 }
 
 // Step 3: reasoning

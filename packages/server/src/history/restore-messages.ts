@@ -117,6 +117,8 @@ export function conversationFrom(
       case 'custom_tool_call':
       case 'custom_tool_call_output':
         throw new Error('Calls with a text are converted first.');
+      case 'additional_tools':
+        continue;
       case 'compaction': {
         const { opened }: OpenedCompaction = item;
         closeTurn();

@@ -50,7 +50,11 @@ export interface MatchedRoute {
   readonly pattern: string;
   readonly scope: RouteScope;
   readonly errorForm?: ErrorForm;
+  readonly failureFor?: FailureFor;
 }
+
+/** The answer to a client that reads errors in a way of its own. Undefined: the client is another one. */
+export type FailureFor = (error: ApiError, headers: IncomingHttpHeaders) => Response | undefined;
 
 /** How an API tells its clients about an error: with a status of its own, and a header with the id of the request. */
 export interface ErrorForm {

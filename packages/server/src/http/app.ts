@@ -48,8 +48,13 @@ export function requestHandler(options: AppOptions): AnswerRequest {
   });
   const routes: Route[] = [...page, ...healthRoutes(options), ...options.routes];
   if (describe) routes.push(openApiRoute(() => describe(routes)));
-  for (const { method, path, scope, errorForm, handle } of routes) {
-    const matched = { pattern: routePattern(path), scope, ...(errorForm && { errorForm }) };
+  for (const { method, path, scope, errorForm, failureFor, handle } of routes) {
+    const matched = {
+      pattern: routePattern(path),
+      scope,
+      ...(errorForm && { errorForm }),
+      ...(failureFor && { failureFor }),
+    };
     app.on(method, path, (c) => {
       c.env.exchange.route = matched;
       if (errorForm) c.env.outgoing.setHeader(errorForm.idHeader, c.env.exchange.requestId);
@@ -123,11 +128,15 @@ export function unknownRoute({ req: { method, path } }: Pick<Context<Env>, 'req'
 
 const [ALREADY_SENT = ''] = RESPONSE_ALREADY_SENT.headers.keys();
 
-function failedResponse(thrown: unknown, { outgoing, exchange }: Env['Bindings']): Response {
+function failedResponse(thrown: unknown, { incoming, outgoing, exchange }: Env['Bindings']): Response {
   const { requestId, caller, route: matched } = exchange;
   const log = caller?.log ?? exchange.log.child({ requestId });
   if (!(thrown instanceof ApiError)) log.error({ err: thrown }, 'a request failed unexpectedly');
-  if (!outgoing.headersSent) return formedResponse(toApiError(thrown, requestId), requestId, matched?.errorForm);
+  if (!outgoing.headersSent) {
+    const error = toApiError(thrown, requestId);
+    const own = matched?.failureFor?.(error, incoming.headers);
+    return own ?? formedResponse(error, requestId, matched?.errorForm);
+  }
   // Part of the response was sent: closing the connection is the only way to report the error.
   outgoing.destroy();
   return RESPONSE_ALREADY_SENT;

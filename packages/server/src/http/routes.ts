@@ -1,6 +1,6 @@
 import type { Context } from 'hono';
 import type { z } from 'zod';
-import type { Env, ErrorForm, RouteScope } from './admission.ts';
+import type { Env, ErrorForm, FailureFor, RouteScope } from './admission.ts';
 import type { Scope } from './keys.ts';
 
 /**
@@ -25,6 +25,8 @@ export interface Route<Path extends string = string> {
   readonly others?: Readonly<Record<string, string>>;
   /** The form of its errors; default: that of OpenAI. */
   readonly errorForm?: ErrorForm;
+  /** The answer to a client that reads errors in a way of its own. Undefined: the client is another one. */
+  readonly failureFor?: FailureFor;
   /** Reads the body with `readJson`. An error that it throws becomes the answer. */
   handle(c: Context<Env, Path>): Response | Promise<Response>;
 }

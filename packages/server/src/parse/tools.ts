@@ -2,7 +2,7 @@ import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
 import { toolKind, type RequestTool } from '../engine/executors.ts';
 import { modelName } from '../engine/namespaces.ts';
-import type { FunctionTool, RequestToolChoice } from '../engine/tools.ts';
+import { SEARCH, type FunctionTool, type RequestToolChoice } from '../engine/tools.ts';
 import { MAX_LENGTH, type RequestLimits } from './fields.ts';
 import {
   chosenSchema,
@@ -45,13 +45,15 @@ export const functionTool: z.ZodType<FunctionTool> = z
       })
       .nullish(),
     strict: z.boolean().nullish(),
+    defer_loading: z.boolean().nullish(),
   })
-  .transform(({ name, description, parameters, strict }): FunctionTool => ({
+  .transform(({ name, description, parameters, strict, defer_loading: isDeferred }): FunctionTool => ({
     type: 'function',
     name,
     description: description ?? null,
     parameters: parameters ?? null,
     strict: strict ?? null,
+    ...(isDeferred && { deferred: true }),
   }));
 
 const grammar = z.object({ syntax: z.enum(['lark', 'regex']), definition: z.string().min(1) });
@@ -78,17 +80,40 @@ const nestedGrammar = z
 
 /** The fields of a tool that the client executes and that takes a text. */
 const customFields = z
-  .object({ name: toolName, description: z.string().nullish(), format: customFormat.nullish() })
-  .transform(({ name, description, format }): FunctionTool => ({
+  .object({
+    name: toolName,
+    description: z.string().nullish(),
+    format: customFormat.nullish(),
+    defer_loading: z.boolean().nullish(),
+  })
+  .transform(({ name, description, format, defer_loading: isDeferred }): FunctionTool => ({
     type: 'function',
     name,
     description: description ?? null,
     parameters: null,
     strict: null,
     custom: format ? { format } : {},
+    ...(isDeferred && { deferred: true }),
   }));
 
 const nestedCustom = z.object({ custom: customFields }).transform(({ custom }) => custom);
+
+/** A search for tools that the client executes. */
+const clientSearch = z
+  .object({
+    type: z.literal('tool_search'),
+    execution: z.literal('client'),
+    description: z.string().nullish(),
+    parameters: jsonObject.nullish(),
+  })
+  .transform(({ description, parameters }): FunctionTool => ({
+    type: 'function',
+    name: SEARCH,
+    description: description ?? null,
+    parameters: parameters ?? null,
+    strict: null,
+    search: true,
+  }));
 
 /** Functions and custom tools with a common prefix. Their names need to be unique only within it. */
 interface Namespace {
@@ -122,10 +147,18 @@ const memberFunction = z
   .looseObject({ type: z.literal('function') })
   .pipe(functionTool as z.ZodType<FunctionTool, { type: 'function' }>);
 
-/** A tool under the name that the model gets. */
-function inNamespace(tool: FunctionTool, namespace: string): FunctionTool {
-  const { name } = tool;
-  return { ...tool, name: modelName(name, namespace), own: { name, namespace } };
+/** The tools of a namespace under the names that the model gets. The first one says what the namespace is. */
+function inNamespace(
+  { name: namespace, description: about }: Pick<Namespace, 'name' | 'description'>,
+  tools: readonly FunctionTool[],
+): readonly FunctionTool[] {
+  return tools.map((tool, index) => {
+    const { name } = tool;
+    const named = { ...tool, name: modelName(name, namespace), own: { name, namespace } };
+    if (index > 0 || !about) return named;
+    const told = `About all tools of ${JSON.stringify(namespace)}: ${about}`;
+    return { ...named, description: tool.description ? `${tool.description}\n\n${told}` : told };
+  });
 }
 
 const names = list(z.string(), { expected: 'a list of names', max: Infinity });
@@ -163,7 +196,7 @@ interface ToolForms {
   readonly functionForms: readonly z.ZodType<FunctionTool>[];
   /** Where the name of a function is. */
   readonly namePath: readonly string[];
-  /** The API has namespaces; default false. */
+  /** The API has namespaces, and searches for tools that the client executes; default false. */
   readonly hasNamespaces?: boolean;
 }
 
@@ -177,6 +210,7 @@ export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
       const problem = toolSizeProblem(value, limits);
       if (problem !== undefined) return refuse(ctx, problem, { code: 'tool_too_large' });
       if (value['type'] === 'function') return functionForm(value, ctx);
+      if (hasNamespaces && value['type'] === SEARCH && value['execution'] === 'client') return clientSearch;
       if (value['type'] === 'custom') return isObject(value['custom']) ? nestedCustom : customFields;
       return value['type'] === 'mcp' ? mcpTool : otherTool;
     },
@@ -184,7 +218,7 @@ export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
       ...functionForms.map((form) => typed('function', form)),
       typed('custom', customFields),
       typed('custom', nestedCustom),
-      ...(hasNamespaces ? [namespace] : []),
+      ...(hasNamespaces ? [namespace, clientSearch] : []),
       mcpTool,
       otherType,
     ],
@@ -196,11 +230,74 @@ export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
     .transform((tools) => ({
       functions: tools.flatMap(functionsOf),
       others: tools.filter((one): one is RequestTool => !isFunction(one) && !isNamespace(one)),
-      echo: tools.map((one) => {
-        if (isNamespace(one)) return { ...one, tools: one.tools.map(echoOf) };
-        return isFunction(one) ? echoOf(one) : withoutSecrets(one);
-      }),
+      echo: tools.map((one) => (isClientTool(one) ? shownTool(one) : withoutSecrets(one))),
     }));
+}
+
+/**
+ * Tools that an item of a conversation declares: the client executes all of them. Others are refused, except searches of the
+ * web, which clients add to every list.
+ */
+export function declaredToolsSchema(limits: RequestLimits): z.ZodType<readonly ShownTool[]> {
+  const forms = { limits, functionForm: () => functionTool, functionForms: [functionTool], namePath: ['name'] };
+  return toolsSchema({ ...forms, hasNamespaces: true })
+    .superRefine(({ others }, ctx) => {
+      const other = others.find(({ type }) => toolKind(type) !== 'web_search');
+      if (!other) return;
+      const message = `Invalid ${PARAM}: an item declares tools that the client executes, not one of type '${other.type.slice(0, 60)}'. Send it in 'tools' of the request.`;
+      refuse(ctx, message, { code: 'unsupported_tool' });
+    })
+    .transform(({ echo }) =>
+      echo.filter((tool): tool is ShownTool => toolKind((tool as ShownTool).type) !== 'web_search'),
+    );
+}
+
+/** A tool of the client as the response repeats it, and as items of a conversation are stored. */
+export type ShownTool =
+  | (Pick<FunctionTool, 'type' | 'name' | 'description' | 'parameters' | 'strict'> & MayBeDeferred)
+  | ({
+      readonly type: 'custom';
+      readonly name: string;
+      readonly description: string | null;
+      readonly format: unknown;
+    } & MayBeDeferred)
+  | ({ readonly type: 'tool_search'; readonly execution: 'client' } & Pick<FunctionTool, 'description' | 'parameters'>)
+  | (Omit<Namespace, 'tools'> & { readonly tools: readonly ShownTool[] });
+
+interface MayBeDeferred {
+  readonly defer_loading?: true;
+}
+
+function shownTool(tool: FunctionTool | Namespace): ShownTool {
+  if (isNamespace(tool)) return { ...tool, tools: tool.tools.map(shownTool) };
+  const { type, name, description, parameters, strict, custom, search, deferred } = tool;
+  if (search) return { type: SEARCH, execution: 'client', description, parameters };
+  const more: MayBeDeferred = deferred ? { defer_loading: true } : {};
+  if (custom) return { type: 'custom', name, description, format: custom.format ?? { type: 'text' }, ...more };
+  return { type, name, description, parameters, strict, ...more };
+}
+
+/** The tools that a list in its repeated form declares, under the names that the model gets. */
+export function functionsIn(tools: readonly ShownTool[]): readonly FunctionTool[] {
+  return tools.flatMap((tool) => {
+    if (tool.type !== 'namespace') return functionOf(tool);
+    return inNamespace(tool, functionsIn(tool.tools));
+  });
+}
+
+function functionOf(tool: Exclude<ShownTool, { type: 'namespace' }>): FunctionTool {
+  const { type, description } = tool;
+  if (type === SEARCH) {
+    return { type: 'function', name: SEARCH, description, parameters: tool.parameters, strict: null, search: true };
+  }
+  const more = tool.defer_loading ? { deferred: true as const } : {};
+  if (type === 'function') {
+    const { name, parameters, strict } = tool;
+    return { type, name, description, parameters, strict, ...more };
+  }
+  const { name, format } = tool;
+  const custom = (format as { readonly type?: unknown }).type === 'text' ? {} : { format: format as never };
+  return { type: 'function', name, description, parameters: null, strict: null, custom, ...more };
 }
 
 /** Why a tool is too large; undefined if it is not. */
@@ -208,11 +305,6 @@ export function toolSizeProblem(tool: JsonObject, { toolChars }: RequestLimits):
   const { length } = JSON.stringify(tool);
   if (length <= toolChars) return undefined;
   return `${PARAM} has ${length} characters as JSON, and this server accepts at most ${toolChars} for a tool. Shorten its schema or its description.`;
-}
-
-function echoOf(tool: FunctionTool): unknown {
-  const { name, description, custom } = tool;
-  return custom ? { type: 'custom', name, description, format: custom.format ?? { type: 'text' } } : tool;
 }
 
 type SentTool = FunctionTool | RequestTool | Namespace;
@@ -226,8 +318,12 @@ function isNamespace(tool: SentTool): tool is Namespace {
   return tool.type === 'namespace' && Array.isArray(tool['tools' as keyof SentTool]);
 }
 
+function isClientTool(tool: SentTool): tool is FunctionTool | Namespace {
+  return isFunction(tool) || isNamespace(tool);
+}
+
 function functionsOf(tool: SentTool): readonly FunctionTool[] {
-  if (isNamespace(tool)) return tool.tools.map((one) => inNamespace(one, tool.name));
+  if (isNamespace(tool)) return inNamespace(tool, tool.tools);
   return isFunction(tool) ? [tool] : [];
 }
 

@@ -113,7 +113,9 @@ export interface Requests extends RequestFollower, RequestRecovery {
 }
 
 /**
- * The kinds of stored requests. Those that are `keyed` exist only for their idempotency key: no client can name them. `message` is one
+ * The kinds of stored requests. Those that are `keyed` exist only for their idempotency key: no client can name them. Neither can one
+ * name an `unstored-response`: it exists only for its run, which is recorded although the client does not want the response
+ * to be stored. `message` is one
  * of a conversation, `anthropic-message` one of the Messages API. `items` and `turns` have no run: the items that a client has added
  * to a conversation, and the turns of a completion or of a message that the next request does not contain. `probe`: written to find
  * out whether the store can be.
@@ -121,6 +123,7 @@ export interface Requests extends RequestFollower, RequestRecovery {
 export type RequestKind =
   | 'response'
   | 'keyed-response'
+  | 'unstored-response'
   | 'completion'
   | 'message'
   | 'anthropic-message'

@@ -28,6 +28,7 @@ export interface ServerConfig {
   readonly requires_action_status?: boolean;
   /** Stored responses wait for approvals and answers, which the runs API takes. */
   readonly wait_for_answers?: boolean;
+  readonly record_unstored?: boolean;
   /** False: the model does not write titles for conversations. */
   readonly chat_titles?: boolean;
   readonly max_body_bytes?: number;
@@ -191,6 +192,7 @@ export const SERVER_SHAPE: Shape = {
     model_aliases: { type: 'table', fields: {}, others: { type: 'text' } },
     requires_action_status: { type: 'switch' },
     wait_for_answers: { type: 'switch' },
+    record_unstored: { type: 'switch' },
     chat_titles: { type: 'switch' },
     max_body_bytes: count,
     max_bytes_in_progress: count,

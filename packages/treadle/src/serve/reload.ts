@@ -16,6 +16,7 @@ const SERVER: { readonly [Name in keyof Required<ServerConfig>]: When } = {
   instructions: 'reload',
   model_aliases: 'reload',
   wait_for_answers: 'reload',
+  record_unstored: 'reload',
   max_duration_ms: 'reload',
   budgets: 'reload',
   tenants: 'reload',

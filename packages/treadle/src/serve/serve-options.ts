@@ -55,6 +55,7 @@ export function serveOptions(
     instructions: server.instructions,
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
+    recordUnstored: server.record_unstored,
     chatTitles: server.chat_titles,
     maxBodyBytes: server.max_body_bytes,
     maxBytesInProgress: server.max_bytes_in_progress,

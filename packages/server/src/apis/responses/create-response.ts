@@ -20,7 +20,8 @@ import { shortenedConversation } from './compaction.ts';
 import type { BegunCall } from './turn-items.ts';
 import { newResponse, storable, type ResponseRequest } from './parse-request.ts';
 import type { TenantSeal } from './reasoning-seal.ts';
-import type { LocalConversations } from '../../history/request-conversation.ts';
+import { withTools, type LocalConversations } from '../../history/request-conversation.ts';
+import type { FunctionTool } from '../../engine/tools.ts';
 import type { ResponseDriver, ResponseRun } from './response.ts';
 import type { StoredRequest } from './stored-request.ts';
 import { denialText, refusedResult } from '../../history/restore-messages.ts';
@@ -45,6 +46,7 @@ interface PlannedResponse extends PlannedRequest {
   readonly before: ConversationBefore | undefined;
   readonly counted: number;
   readonly reported: ReadonlySet<string>;
+  readonly declared: readonly FunctionTool[];
   readonly continues: ContinuedConversation | undefined;
   readonly compaction: string | undefined;
 }
@@ -75,8 +77,8 @@ export function responseCreator(
     hold: Capacity['hold'],
   ): Promise<PlannedResponse> {
     const continued = await requestConversation(parsed, caller, { local, hold });
-    const { input, system, conversation, before, counted, reported, continues } = continued;
-    const request = { ...parsed, input };
+    const { input, system, conversation, before, counted, reported, declared, continues } = continued;
+    const request = { ...parsed, input, functions: withTools(parsed.functions, declared) };
     checkSupport(modelNamed(engine, request.model), parsed, request.model ?? engine.models.default);
     const id = newResponseId();
     const shortened =
@@ -93,9 +95,9 @@ export function responseCreator(
       waits: engine.waits ?? false,
       approvals: true,
       keeps,
-      session: continues?.conversation?.id,
+      session: continues?.conversation?.id ?? request.session,
     });
-    return { plan, request, system, before, counted, reported, continues, compaction };
+    return { plan, request, system, before, counted, reported, declared, continues, compaction };
   }
 
   /** Rejects with a 409 if another request has decided about the same calls. If it was the same request, creating this one fails. */
@@ -159,7 +161,7 @@ export function responseCreator(
     planned: PlannedResponse,
     hold: Capacity['hold'],
   ): Promise<{ readonly request: CompleteResponse; readonly stored?: NewRecord }> {
-    const { request, system, before, counted, reported, continues, compaction } = planned;
+    const { request, system, before, counted, reported, declared, continues, compaction } = planned;
     const { open: begun } = planned.plan;
     const decided = begun?.approvals.map(({ requestId }) => requestId) ?? [];
     const decides = begun !== undefined && decided.length > 0;
@@ -179,12 +181,14 @@ export function responseCreator(
     const parts: ConversationParts = {
       system,
       ...(listed.length + reported.size > 0 && { reported: [...new Set([...reported, ...listed])] }),
+      ...(declared.length > 0 && { declared }),
     };
     const begunWith = open && callsToBegin(plan, open);
     const run = { created, ...seals, ...(before && { before }), compaction, lists, begunWith, decided };
     // Decisions that were added to the conversation before have no digest: such a request is never a repeated one.
     const decisions = decides ? decisionKeys(decided, request.digest ?? 'conversation', now) : [];
-    if (!request.store && !key) {
+    const isUnstored = !request.store && !key;
+    if (isUnstored && !engine.recordsUnstored) {
       if (decides) await records.addKeys({ id, tenant: caller.tenant }, decisions, now);
       return { request: { plan: local ? { ...plan, journal: memoryJournal() } : plan, run, parts } };
     }
@@ -192,24 +196,30 @@ export function responseCreator(
     const keyToStore = key && requests.keyToStore(key, now);
     const record: RecordToStore<StoredRequest> = {
       id: request.store ? id : KEYED_PREFIX + id,
-      kind: request.store ? 'response' : 'keyed-response',
+      kind: request.store ? 'response' : isUnstored ? 'unstored-response' : 'keyed-response',
       tenant,
       runId: id,
       status: 'in_progress',
       createdAt: now,
       updatedAt: now,
       ...(keyToStore && !request.store && { expiresAt: keyToStore.expiresAt }),
-      ...(previous !== undefined && { previous }),
+      ...(previous !== undefined && !isUnstored && { previous }),
       request: {
-        request: storable(request),
+        request: isUnstored ? withoutCopies(storable(request)) : storable(request),
         ...parts,
         ...storedCaller(plan),
         ...(compaction !== undefined && { compaction }),
         ...(lists.length > 0 && { lists }),
         ...(open && { open, begunWith: [...begunWith!] }),
       },
-      response: created,
+      ...(!isUnstored && { response: created }),
     };
+    if (isUnstored) {
+      return {
+        request: { plan, run: { ...run, record: record.id, isUnstored }, parts },
+        stored: { record, keys: decisions },
+      };
+    }
     if (plan.size > LARGE) await encodeInput(request.input, nextTurn);
     const { input } = request;
     const stored = { record, keys: keyToStore ? [keyToStore, ...decisions] : decisions, input };
@@ -225,6 +235,11 @@ export function responseCreator(
     plan: (hold) => planResponse(response, hold),
     complete: (planned, hold) => completeResponse(response, planned, hold),
   });
+}
+
+/** The request without what the journal of its run has too. */
+function withoutCopies(request: ResponseRequest): ResponseRequest {
+  return { ...request, input: [], echo: { ...request.echo, tools: [] } };
 }
 
 /** Throws a 400 for what the model of a request does not take. */

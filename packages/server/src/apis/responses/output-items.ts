@@ -1,5 +1,6 @@
 import { customInput, type TokenLogprob, type ToolResult } from '@treadle/core';
-import { parsableArguments } from '../../engine/tools.ts';
+import { parsableArguments, SEARCH } from '../../engine/tools.ts';
+import { isObject } from '../../parse/validate.ts';
 import { addEvent, type Outbox, type TextKind } from '../../requests/projection.ts';
 import {
   mcpCallResult,
@@ -15,6 +16,7 @@ import {
   type OutputItem,
   type OutputText,
   type ReasoningItem,
+  type ToolSearchCallItem,
   type WireLogprob,
 } from './wire.ts';
 
@@ -227,11 +229,11 @@ function outputText(text: string, logprobs: readonly WireLogprob[] = EMPTY): Out
 }
 
 /**
- * A call that is being streamed: a `function_call` or a `custom_tool_call` for the client, or an `mcp_call` that the server
- * handles. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
+ * A call that is being streamed: a `function_call`, a `custom_tool_call` or a `tool_search_call` for the client, or an `mcp_call`
+ * that the server handles. There are no events for the arguments of a `tool_search_call`. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
  */
 export interface OpenCall {
-  readonly type: 'function_call' | 'custom_tool_call' | 'mcp_call';
+  readonly type: 'function_call' | 'custom_tool_call' | 'tool_search_call' | 'mcp_call';
   readonly id: string;
   /** In the response's output. */
   readonly index: number;
@@ -254,7 +256,7 @@ export interface OpenCall {
   done: CallItem | undefined;
 }
 
-type CallItem = FunctionCallItem | CustomCallItem | McpCallItem;
+type CallItem = FunctionCallItem | CustomCallItem | ToolSearchCallItem | McpCallItem;
 
 /** The name of a call as the loop stores it: one that every provider accepts. */
 export function storedCallName(name: string): string {
@@ -275,7 +277,7 @@ export function addArguments(out: EventList, call: OpenCall, delta: string): voi
 function sendArguments(out: EventList, call: OpenCall, delta: string): void {
   if (delta === '') return;
   call.arguments += delta;
-  if (out.isSilent) return;
+  if (out.isSilent || call.type === 'tool_search_call') return;
   addEvent(out, {
     type: ARGUMENTS_DELTA[call.type],
     sequence_number: out.next++,
@@ -285,7 +287,7 @@ function sendArguments(out: EventList, call: OpenCall, delta: string): void {
   });
 }
 
-const ARGUMENTS_DELTA: Readonly<Record<OpenCall['type'], string>> = {
+const ARGUMENTS_DELTA: Readonly<Record<Exclude<OpenCall['type'], 'tool_search_call'>, string>> = {
   function_call: 'response.function_call_arguments.delta',
   custom_tool_call: 'response.custom_tool_call_input.delta',
   mcp_call: 'response.mcp_call_arguments.delta',
@@ -299,6 +301,7 @@ export function endArguments(out: EventList, call: OpenCall, text: string = call
   if (whole.startsWith(call.arguments)) sendArguments(out, call, whole.slice(call.arguments.length));
   call.arguments = whole;
   call.isWhole = true;
+  if (call.type === 'tool_search_call') return;
   if (isCustom) {
     const type = 'response.custom_tool_call_input.done';
     addEvent(out, { type, sequence_number: out.next++, item_id: call.id, output_index: call.index, input: whole });
@@ -356,10 +359,24 @@ function wireCall(
   if (type === 'custom_tool_call') {
     return { type, id, call_id: callId, ...own, input: text, status: status as ItemStatus };
   }
+  if (type === 'tool_search_call') {
+    const given = searchArguments(text);
+    return { type, id, call_id: callId, execution: 'client', arguments: given, status: status as ItemStatus };
+  }
   if (type === 'function_call') {
     return { type, id, call_id: callId, ...own, arguments: text, status: status as ItemStatus };
   }
   return { type, id, server_label: label, name, arguments: text, status, output, error, approval_request_id: approval };
+}
+
+/** In the item they are an object. What is none is empty, and the client says what is missing. */
+function searchArguments(text: string): Readonly<Record<string, unknown>> {
+  try {
+    const given: unknown = JSON.parse(text);
+    return isObject(given) ? given : {};
+  } catch {
+    return {};
+  }
 }
 
 /** An item that is sent at once: a list of tools, or a request for an approval. */
@@ -400,7 +417,7 @@ export function closeInterrupted(out: EventList, items: readonly StreamedItem[])
 
 /** The call of an item before any of its events was sent. */
 export function newCall(item: CallItem, index: number): OpenCall {
-  const { type, id, name } = item;
+  const { type, id } = item;
   return {
     type,
     id,
@@ -408,8 +425,8 @@ export function newCall(item: CallItem, index: number): OpenCall {
     callId: type === 'mcp_call' ? '' : item.call_id,
     label: type === 'mcp_call' ? item.server_label : '',
     approval: type === 'mcp_call' ? item.approval_request_id : null,
-    name,
-    namespace: type === 'mcp_call' ? undefined : item.namespace,
+    name: 'name' in item ? item.name : SEARCH,
+    namespace: 'namespace' in item ? item.namespace : undefined,
     arguments: '',
     isWhole: false,
     hasStarted: false,
@@ -433,9 +450,15 @@ export function sendClosedItem(out: EventList, item: OutputItem, index: number):
   }
   const call = newCall(item, index);
   openCall(out, call);
-  endArguments(out, call, type === 'custom_tool_call' ? JSON.stringify({ input: item.input }) : item.arguments);
+  endArguments(out, call, argumentsOf(item));
   if (item.status === 'completed' || item.status === 'failed') sendCallResult(out, call, item.status);
   sendDone(out, index, item);
+}
+
+/** As the model wrote them. */
+function argumentsOf(item: CallItem): string {
+  if (item.type === 'custom_tool_call') return JSON.stringify({ input: item.input });
+  return item.type === 'tool_search_call' ? JSON.stringify(item.arguments) : item.arguments;
 }
 
 /** The item as it is now. */

@@ -2,10 +2,12 @@ import { hash } from 'node:crypto';
 import { z } from 'zod';
 import { MAX_LENGTH, type RequestLimits } from '../../parse/fields.ts';
 import { checkFile, checkImage, imageDetail } from '../../parse/media.ts';
+import { declaredToolsSchema } from '../../parse/tools.ts';
 import {
   checkCharacters,
   chosenSchema,
   isObject,
+  jsonObject,
   list,
   PARAM,
   refuse,
@@ -116,6 +118,27 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     item.role === 'assistant' ? { type: 'message', ...item, ...(phase && { phase }) } : { type: 'message', ...item },
   );
 
+  /** What an agent of the client says to another one. A part that the model has written may be marked as encrypted. */
+  const agentPart = variants(
+    'type',
+    ['input_text', 'encrypted_content'],
+    [
+      inputText,
+      z
+        .object({ type: z.literal('encrypted_content'), encrypted_content: longText })
+        .transform(({ encrypted_content: text }): wire.InputText => ({ type: 'input_text', text })),
+    ],
+  );
+  const agentMessage = z
+    .object({ type: z.literal('agent_message'), id: idOr('msg'), content: parts<wire.InputPart>(agentPart) })
+    .transform(({ id, content }): wire.InstructionOrUserMessage => ({
+      type: 'message',
+      id,
+      status: 'completed',
+      role: 'user',
+      content,
+    }));
+
   const texts = list(z.object({ text: longText }), { expected: 'a list of texts', max: Infinity }).nullish();
   const reasoning = z
     .object({ id: idOr('rs'), status, summary: texts, content: texts, encrypted_content: longText.nullish() })
@@ -179,6 +202,22 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       ...item,
       ...(is_error != null && { is_error }),
     }));
+
+  const declared = declaredToolsSchema(limits);
+  const additionalTools = z
+    .object({ type: z.literal('additional_tools'), id: idOr('at'), tools: declared })
+    .transform((item): wire.AdditionalToolsItem => ({ ...item, role: 'developer' }));
+  const clientSearch = { id: idOr('item'), status, call_id: callId, execution: z.literal('client') };
+  const searchCall = z.object({
+    type: z.literal('tool_search_call'),
+    ...clientSearch,
+    arguments: jsonObject,
+  }) satisfies z.ZodType<wire.ToolSearchCallItem>;
+  const searchOutput = z.object({
+    type: z.literal('tool_search_output'),
+    ...clientSearch,
+    tools: declared,
+  }) satisfies z.ZodType<wire.ToolSearchOutputItem>;
 
   const passedOver = z.object({
     type: z.enum(PASSED_OVER),
@@ -275,10 +314,21 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     ['mcp_approval_response', approvalResponse],
     ['item_reference', reference],
     ['compaction', compaction],
+    ['additional_tools', additionalTools],
+    ['agent_message', agentMessage],
     ...PASSED_OVER.map((type) => [type, passedOver] as const),
   ]);
+  const searches: ReadonlyMap<unknown, z.ZodType<wire.InputItem>> = new Map<unknown, z.ZodType<wire.InputItem>>([
+    ['tool_search_call', searchCall],
+    ['tool_search_output', searchOutput],
+  ]);
   const item = chosenSchema(
-    (value, ctx) => (isObject(value) ? (byType.get(typeOf(value)) ?? unknownItem) : wrongType(ctx, value, 'object')),
+    (value, ctx) => {
+      if (!isObject(value)) return wrongType(ctx, value, 'object');
+      const type = typeOf(value);
+      // A search that another server has executed is passed over.
+      return (value['execution'] === 'client' && searches.get(type)) || (byType.get(type) ?? unknownItem);
+    },
     () => [
       typed('message', message, { isOptional: true }),
       typed('reasoning', reasoning),
@@ -286,6 +336,10 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       functionCallOutput,
       customCall,
       customCallOutput,
+      additionalTools,
+      agentMessage,
+      searchCall,
+      searchOutput,
       typed('mcp_call', mcpCall),
       toolList,
       approvalRequest,
@@ -322,6 +376,10 @@ const TYPES = [
   'function_call_output',
   'custom_tool_call',
   'custom_tool_call_output',
+  'tool_search_call',
+  'tool_search_output',
+  'additional_tools',
+  'agent_message',
   'mcp_call',
   'mcp_approval_response',
   'item_reference',
@@ -338,7 +396,7 @@ function typeOf(item: JsonObject): unknown {
   return id === undefined ? undefined : 'item_reference';
 }
 
-const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|mcp|mcpl|mcpa|cmp|item)_$/;
+const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|at|mcp|mcpl|mcpa|cmp|item)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a

@@ -19,6 +19,7 @@ import { checkDeclared, functionTool, toolChoiceSchema, toolsSchema, withoutSecr
 import {
   checkJson,
   isObject,
+  jsonObject,
   list,
   PARAM,
   refuse,
@@ -45,6 +46,8 @@ export interface ResponseRequest extends RunRequest {
   /** Equal for equal requests, streamed or not. Set if the input decides about calls. Not stored. */
   readonly digest?: string;
   readonly include: readonly string[];
+  /** The session that its client names. Absent: none, or that of the headers. */
+  readonly session?: string;
   /** The fields that the response repeats; `model` is added when it is known. */
   readonly echo: Omit<Echo, 'model'>;
 }
@@ -52,10 +55,15 @@ export interface ResponseRequest extends RunRequest {
 export interface ParseOptions extends Partial<RequestLimits> {
   /** Labels of servers whose tools are available to every request, so that `tool_choice` may name them. */
   readonly labels?: readonly string[];
+  /** The input may be empty: no model is called for it. Default false. */
+  readonly isWarmUp?: boolean;
 }
 
 /** Validates the body of `POST /v1/responses`. Throws an `ApiError` that names the field and what to do. */
-export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOptions = {}): ResponseRequest {
+export function parseRequest(
+  body: unknown,
+  { labels = [], isWarmUp = false, ...limits }: ParseOptions = {},
+): ResponseRequest {
   const isStandard = Object.keys(limits).length === 0;
   const all = { ...DEFAULT_LIMITS, ...limits };
   checkJson(body, all.depth);
@@ -65,7 +73,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
   checkDeclared(choice, tools, labels);
   if (parsed.background && parsed.store === false) throw badRequest(BACKGROUND_STORED, 'background', 'invalid_value');
   if (conversation != null) checkConversation(parsed);
-  if (input.length === 0 && previous == null && conversation == null)
+  if (input.length === 0 && previous == null && conversation == null && !isWarmUp)
     throw emptyInput((body as { readonly input?: unknown }).input);
   return {
     ...sharedRequest(parsed, {
@@ -86,6 +94,7 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
     ...(text?.format.format && { format: text.format.format }),
     ...(parsed.context_management?.[0] && { compactFrom: parsed.context_management[0].compact_threshold }),
     include: parsed.include ?? [],
+    ...sessionIn(parsed.client_metadata),
     ...(parsed.background && { background: true }),
     echo: echoOf(parsed),
   };
@@ -94,6 +103,12 @@ export function parseRequest(body: unknown, { labels = [], ...limits }: ParseOpt
 function digestOf(body: { readonly stream?: unknown; readonly stream_options?: unknown }): string {
   const { stream: _, stream_options: __, ...fields } = body;
   return bodyDigest('responses', fields);
+}
+
+/** Codex names its session here, which its agents and its reviews have too. */
+function sessionIn(metadata: ParsedBody['client_metadata']): { readonly session?: string } {
+  const { session_id: session } = metadata ?? {};
+  return typeof session === 'string' && /^[\w-]{1,200}$/.test(session) ? { session } : {};
 }
 
 const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
@@ -208,6 +223,7 @@ function bodySchema(limits: RequestLimits) {
       max: 1,
     }).nullish(),
     background: z.boolean().nullish(),
+    client_metadata: jsonObject.nullish(),
     stop: chatOnly,
     seed: chatOnly,
     logit_bias: chatOnly,

@@ -526,7 +526,9 @@ describe('a call', () => {
       for (const item of [turn(1), ...order, replied(content)]) out.addItem(item);
       out.addItem(answered('read', [{ type: 'text', text: 'ok' }]));
       out.end({ type: 'pending', waiting: [waitingFor('ask', 1)] });
-      const shown = out.current().output.map((item) => ('arguments' in item ? item.name + item.arguments : item.type));
+      const shown = out
+        .current()
+        .output.map((item) => ('name' in item && 'arguments' in item ? item.name + item.arguments : item.type));
       expect(shown).toEqual(['read{}', ...(order.length > 3 ? ['message'] : []), 'ask{"n":1}']);
     }
   });

@@ -1,4 +1,4 @@
-import type { RunFailure } from '../../engine/model-failure.ts';
+import { modelApiError, type RunFailure } from '../../engine/model-failure.ts';
 import { ApiError } from '../../api-error.ts';
 import type { ConversationBefore } from '../../history/conversation.ts';
 import type { EventWriter } from '../../requests/event-log.ts';
@@ -10,7 +10,7 @@ import type { EmitEvent, ResponseEvent } from './output-items.ts';
 import type { ResponseError, ResponseProjectionOptions } from './projection.ts';
 import type { ResponseRequest } from './parse-request.ts';
 import type { RequestConversations } from '../../history/request-conversation.ts';
-import type { ResponseResource } from './wire.ts';
+import { hasReply, type ResponseResource } from './wire.ts';
 
 /* The forms in which a response is prepared, driven and finished, and the errors of one that cannot be. */
 
@@ -56,8 +56,10 @@ export interface ResponseRun extends Omit<ResponseProjectionOptions, 'response' 
   readonly before?: ConversationBefore;
   readonly listener: ResponseListener;
   readonly signal?: AbortSignal;
-  /** The id of the stored record. Absent: the response is not stored. */
+  /** The id of the stored record. Absent: neither the response nor its run is stored. */
   readonly record?: string;
+  /** Only the run is stored. It ends with its client, and with its process. */
+  readonly isUnstored?: boolean;
   /** The key of the request that waits for the response. */
   readonly key?: RequestKey;
   /** The status that the response has in the store; default `in_progress`. */
@@ -76,6 +78,8 @@ export interface StoredEnding {
   readonly at: number;
   readonly from: string | undefined;
   readonly releaseKey?: boolean;
+  /** Only that it has ended is stored. */
+  readonly isUnstored?: boolean | undefined;
 }
 
 /** What responses that are created and those that are resumed have in common. */
@@ -99,6 +103,15 @@ const DO_NOT_RETRY = { 'x-should-retry': 'false' };
 export function endedResponse({ response, interruption, hasKey = false }: FinishedResponse): ResponseResource {
   if (!interruption) return response;
   throw hasKey ? retryLater(interruption) : interruptedError(response.id, interruption);
+}
+
+/** If the model failed before there was any output, the request fails. Later failures are part of the response. */
+export function checkFinished(finished: FinishedResponse): ResponseResource {
+  const response = endedResponse(finished);
+  if (response.status !== 'failed' || hasReply(response)) return response;
+  throw finished.failure
+    ? modelApiError(finished.failure)
+    : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
 }
 
 export function interruptedError(id: string, interruption: Interruption): ApiError {

@@ -19,10 +19,11 @@ import { compactConversation, runCompactions, type CompactedResponse } from './c
 import { checkSupport, responseCreator } from './create-response.ts';
 import { replayRecord, responseFollower, storedIn, streamOf } from './follow-response.ts';
 import { errorEvent, responseProjection } from './projection.ts';
-import { ENCRYPTED, type ResponseRequest } from './parse-request.ts';
+import { ENCRYPTED, newResponse, type ResponseRequest } from './parse-request.ts';
 import { reasoningSeal, tenantSeal, tenantSeals } from './reasoning-seal.ts';
 import {
   requestConversations,
+  withTools,
   type LocalConversations,
   type RequestConversations,
 } from '../../history/request-conversation.ts';
@@ -41,7 +42,7 @@ import {
 } from './response.ts';
 import type { StoredRequest } from './stored-request.ts';
 import { responseResumer } from './resume-response.ts';
-import { hasReply, type InputItem, type ResponseResource } from './wire.ts';
+import { hasReply, wireUsage, type InputItem, type ResponseResource } from './wire.ts';
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -58,6 +59,11 @@ export interface Responses extends Pick<RequestConversations, 'histories' | 'acc
     key?: RequestKey,
     local?: LocalConversations,
   ): Promise<PreparedResponse>;
+  /**
+   * Keeps the input of a request for the next one of the same client, and calls no model. Resolves to the response by whose id
+   * that continues it. Rejects with an `ApiError`.
+   */
+  warmUp(request: ResponseRequest, caller: Caller, local: LocalConversations): Promise<ResponseResource>;
   /** Has the model summarise the conversation of a request. `signal` aborts when the client disconnects. */
   compact(request: ResponseRequest, caller: Caller, signal: AbortSignal): Promise<CompactedResponse>;
   /** An estimate of the tokens that the model would receive for a request. */
@@ -92,7 +98,7 @@ export function responses(
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
-  const { requestConversation, keepConversation, histories, acceptItems } = conversations;
+  const { requestConversation, keepConversation, keepInput, histories, acceptItems } = conversations;
   const follower = responseFollower({ engine, stored: all, streams, stopping, findResponse, currentResponse });
   const sealsFor: ResponseDriver['sealsFor'] = async (request, system, { tenant, toolset }) => ({
     seal: request.include.includes(ENCRYPTED) ? await sealFor(tenant) : undefined,
@@ -108,7 +114,7 @@ export function responses(
     sealsFor,
     storeEnd,
   };
-  const newResponse = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
+  const creator = responseCreator({ engine, requests: all, compactionSealFor, ...driver });
   const { createFork, ...api } = responseResumer({ engine, streams, ...driver });
   /** Whether runs wait may be changed. */
   const withWaits = (one: RequestApi): RequestApi => ({
@@ -119,6 +125,8 @@ export function responses(
   });
   all.register('response', withWaits({ ...api, createFork }));
   all.register('keyed-response', withWaits(api));
+  // Nobody gets an answer that it could wait for.
+  all.register('unstored-response', { ...api, createFork });
 
   async function prepareResponse(
     request: ResponseRequest,
@@ -126,7 +134,7 @@ export function responses(
     key?: RequestKey,
     local?: LocalConversations,
   ): Promise<PreparedResponse> {
-    const once = await all.createOnce(newResponse({ parsed: request, caller, key, local }), key, () =>
+    const once = await all.createOnce(creator({ parsed: request, caller, key, local }), key, () =>
       recordedResponse(request, caller),
     );
     if (once.type === 'claimed') return once.claimed;
@@ -227,7 +235,7 @@ export function responses(
   }
 
   function runResponse(plan: RunPlan, planned: ResponseRun): ActiveResponse {
-    const { created, listener, signal, record, key, from, resume, sink, sent, decided = [] } = planned;
+    const { created, listener, signal, record, isUnstored, key, from, resume, sink, sent, decided = [] } = planned;
     const { id, caller, toolset } = plan;
     const { emit, requiresAction } = listener;
     const projection = responseProjection({ ...planned, response: created, calls: toolset.kinds, requiresAction });
@@ -237,6 +245,7 @@ export function responses(
       output: out,
       resume,
       signal,
+      ...(isUnstored && { endsWithServer: true }),
       // While the process still has the lease. The events of a run that has ended are stored with its terminal event.
       flush: sink && (async ({ ending }) => (ending ? undefined : sink.flush())),
       async finish(end, releaseLease) {
@@ -251,7 +260,7 @@ export function responses(
         const response =
           record === undefined
             ? made
-            : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey });
+            : await storeEnd(record, caller.tenant, made, { at: ending.at, from, releaseKey, isUnstored });
         if (record === undefined && releaseKey && decided.length > 0) {
           await releaseDecisions(records, { id, tenant: caller.tenant }, decided);
         }
@@ -283,8 +292,12 @@ export function responses(
     id: string,
     tenant: string,
     response: ResponseResource,
-    { at, from, releaseKey = false }: StoredEnding,
+    { at, from, releaseKey = false, isUnstored = false }: StoredEnding,
   ): Promise<ResponseResource> {
+    if (isUnstored) {
+      await records.finish(id, { status: response.status === 'failed' ? 'failed' : 'completed', response: {}, at });
+      return response;
+    }
     const { status } = response;
     const isStored = await records.finish(id, {
       ...(from !== undefined && { from }),
@@ -365,6 +378,12 @@ export function responses(
 
   return {
     prepare: prepareResponse,
+    async warmUp(request, caller, local) {
+      checkSupport(modelNamed(engine, request.model), request, request.model ?? engine.models.default);
+      const id = await keepInput(request, caller, local);
+      const created = newResponse(id, request, engine.models.default, Date.now());
+      return { ...created, status: 'completed', completed_at: created.created_at, usage: wireUsage(NO_USAGE) };
+    },
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
       checkSupport(modelNamed(engine, request.model), { ...request, input: [] }, request.model!);
@@ -380,8 +399,9 @@ export function responses(
       }
     },
     async countTokens(request, caller) {
-      const { conversation } = await requestConversation(request, caller, { hold: caller.hold });
-      const plan = await planRun(engine, request, conversation, { id: newResponseId(), caller, approvals: true });
+      const { conversation, declared } = await requestConversation(request, caller, { hold: caller.hold });
+      const counted = { ...request, functions: withTools(request.functions, declared) };
+      const plan = await planRun(engine, counted, conversation, { id: newResponseId(), caller, approvals: true });
       const { messages, instructions, toolset } = plan;
       await toolset.close();
       return requestTokens(messages, messages.length, instructions, toolset.tools);
@@ -412,6 +432,8 @@ export function responses(
     acceptItems,
   };
 }
+
+const NO_USAGE = { inputTokens: 0, outputTokens: 0 };
 
 /** Whether a record is a response that clients can name. */
 function isResponse({ kind }: Pick<RequestRecord, 'kind'>): boolean {

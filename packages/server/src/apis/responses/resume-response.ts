@@ -1,5 +1,6 @@
 import { waiting } from '@treadle/core';
 import { encodeInput, type RequestRecord } from '@treadle/store';
+import { ApiError } from '../../api-error.ts';
 import { historySize } from '../../history/conversation.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { OWN_LABEL } from '../../engine/executors.ts';
@@ -16,6 +17,7 @@ import type {
   PlannedRequest,
   ReplayedRecord,
   RequestApi,
+  RequestKind,
   Resumption,
   TakenRun,
 } from '../../requests/requests.ts';
@@ -75,6 +77,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   async function planResponse(taken: TakenRun, hold: Reader['hold']): Promise<PlannedRequest & Resumption> {
     const { record, state, run, resume } = taken;
     const { request, lists, open } = record.request as StoredRequest;
+    if (!resume && isUnstored(record)) throw new ApiError(503, 'server_error', ABANDONED, { code: 'cancelled' });
     const upTo = record.previous;
     const restored = resume
       ? { messages: [], instructions: [] }
@@ -82,7 +85,8 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     const conversation = { ...restored, ...(open && { open }) };
     const planned = { ...run, waits: engine.waits ?? false, approvals: true, keeps: request.store, lists: lists ?? [] };
     const made = await planRun(engine, request, conversation, planned);
-    const plan = { ...made, ...(resume && { size: historySize(state) }) };
+    const isCancelled = run.isCancelled || isUnstored(record);
+    const plan = { ...made, isCancelled, ...(resume && { size: historySize(state) }) };
 
     async function drive(): Promise<FinishingRequest> {
       const resumed = await resumedRun(taken, plan, hold);
@@ -124,6 +128,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
       listener: { requiresAction: false },
       ...(background && (await storedSoFar({ id, lease }, hold))),
       record: record.id,
+      isUnstored: isUnstored(record),
       from,
       decided: waiting(state).flatMap(({ type, effect, call }) =>
         type === 'approval' && resume?.answers?.some((one) => one.effect === effect)
@@ -161,7 +166,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     const now = Date.now();
     const record: RequestRecord = {
       id,
-      kind: original.kind,
+      kind: 'response' satisfies RequestKind,
       tenant: original.tenant,
       runId: id,
       status: 'in_progress',
@@ -192,7 +197,7 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
     const made = out.end({ ending });
     out.last();
     await sink?.flush();
-    await storeEnd(record.id, tenant, made, { at: ending.at, from });
+    await storeEnd(record.id, tenant, made, { at: ending.at, from, isUnstored: isUnstored(record) });
   }
 
   return {
@@ -203,6 +208,12 @@ export function responseResumer(options: ResumerOptions): ResponseResumer {
   };
 }
 
+/** Whether only the run of a record is stored. Nobody gets its response any more. */
+function isUnstored({ kind }: Pick<RequestRecord, 'kind'>): boolean {
+  return kind === ('unstored-response' satisfies RequestKind);
+}
+
+const ABANDONED = 'The process that drove the run has died before it began. Its client gets no answer.';
 const DECIDED = 'The client of the response has decided about this call in another response, which executes it.';
 
 /** The kinds of calls as far as they follow from the request alone. */
@@ -211,6 +222,7 @@ function kindsByName({ functions }: ResponseRequest): CallKinds {
   return {
     kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
     isCustom: (name) => byName.get(name)?.custom !== undefined,
+    isSearch: (name) => byName.get(name)?.search === true,
     ownNameOf: (name) => byName.get(name)?.own,
     labelOf: () => OWN_LABEL,
   };

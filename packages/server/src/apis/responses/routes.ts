@@ -1,11 +1,11 @@
+import { systemClock } from '@treadle/core';
 import type { Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import { ApiError } from '../../api-error.ts';
 import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
-import { modelApiError } from '../../engine/model-failure.ts';
 import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
-import { disconnectSignal, eventStream, sendJson } from '../../http/respond.ts';
+import { disconnectSignal, eventStream, sendJson, type EventStream } from '../../http/respond.ts';
 import { EVENTS, JSON_TYPE, route, type Parameters, type Route } from '../../http/routes.ts';
 import {
   itemPage,
@@ -16,12 +16,13 @@ import {
   type NumberParameter,
   type Query,
 } from '../../parse/query.ts';
+import { codexAnswer, codexUpgradeAnswer, heldStart, isCodex } from './codex-faults.ts';
 import { parseCompactRequest } from './compaction.ts';
 import { isLive, type EmitEvent } from './output-items.ts';
 import { parseRequest, RESPONSE_BODY, type ParseOptions } from './parse-request.ts';
-import { endedResponse, type FinishedResponse, type PreparedResponse } from './response.ts';
+import { checkFinished, type PreparedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
-import { hasReply, presentedResponse, type ResponseResource } from './wire.ts';
+import { presentedResponse } from './wire.ts';
 
 export interface ResponsesOptions {
   readonly responses: Responses;
@@ -66,11 +67,17 @@ export function responsesRoutes({
       summary: 'Open a WebSocket for responses',
       headers: STATUS_HEADER,
       others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+      failureFor: codexUpgradeAnswer,
       async handle(c) {
         const { upgrade } = c.env;
         if (!upgrade) throw upgradeRequired();
         const { responsesSocket } = await import('./socket.ts');
-        const socket = responsesSocket({ responses, parseOptions, requiresAction: wantsRequiresAction(c) });
+        const socket = responsesSocket({
+          responses,
+          parseOptions,
+          requiresAction: wantsRequiresAction(c),
+          isCodex: isCodex(c.env.incoming.headers),
+        });
         await upgrade.accept(c.get('caller'), { maxBytes: maxBodyBytes, heartbeatMs }, socket);
         return RESPONSE_ALREADY_SENT;
       },
@@ -84,6 +91,7 @@ export function responsesRoutes({
       body: RESPONSE_BODY,
       headers: { ...KEY_HEADER, ...STATUS_HEADER },
       answers: [JSON_TYPE, EVENTS],
+      failureFor: codexAnswer,
       async handle(c) {
         const body = await readJson(c, maxBodyBytes);
         const request = parseRequest(body, parseOptions);
@@ -188,21 +196,31 @@ export function responsesRoutes({
     prepared: PreparedResponse,
     requiresAction: boolean,
   ): Promise<Response> {
-    const disconnected = new AbortController();
-    const stream = eventStream(c, { heartbeatMs, onDisconnect: () => disconnected.abort() });
-    const emit: EmitEvent = prepared.isResumable
-      ? (event) => stream.send(event.type, event, event.sequence_number)
-      : (event) => (isLive(event) ? stream.sendLive(event.type, event) : stream.send(event.type, event));
+    const signal = disconnectSignal(c);
+    let opened: EventStream | undefined;
+    const open = (): EventStream => (opened ??= eventStream(c, { heartbeatMs, onDisconnect: () => {} }));
+    const send: EmitEvent = prepared.isResumable
+      ? (event) => open().send(event.type, event, event.sequence_number)
+      : (event) => (isLive(event) ? open().sendLive(event.type, event) : open().send(event.type, event));
+    const start = isCodex(c.env.incoming.headers) ? heldStart(send) : undefined;
+    if (!start) open();
+    // Proxies close connections without an answer.
+    const cancelTimer = start && systemClock.timer(heartbeatMs, () => void (signal.aborted || start.begin()));
     let isCut: boolean | undefined;
     try {
       const hold = (bytes: number): void => c.env.exchange.hold(bytes);
-      ({ isCut } = await prepared.run({ requiresAction, emit, hold }, disconnected.signal));
+      const finished = await prepared.run({ requiresAction, emit: start?.emit ?? send, hold }, signal);
+      ({ isCut } = finished);
+      if (!opened) checkFinished(finished);
     } catch (error) {
+      if (!opened) throw error;
       const { log } = c.get('caller');
       const level = error instanceof ApiError ? 'warn' : 'error';
       log[level]({ err: error, response: prepared.id }, 'a streamed response failed unexpectedly');
+    } finally {
+      cancelTimer?.();
     }
-    stream.end(isCut);
+    open().end(isCut);
     return RESPONSE_ALREADY_SENT;
   }
 }
@@ -223,15 +241,6 @@ function lastEventOf(c: Context<Env>): number | undefined {
   if (text === undefined) return undefined;
   const schema = { ...LAST_EVENT.schema, maximum: Number.MAX_SAFE_INTEGER - 1 };
   return wholeNumber({ [name]: text }, name, { ...LAST_EVENT, schema });
-}
-
-/** If the model failed before there was any output, the request fails. Later failures are part of the response. */
-function checkFinished(finished: FinishedResponse): ResponseResource {
-  const response = endedResponse(finished);
-  if (response.status !== 'failed' || hasReply(response)) return response;
-  throw finished.failure
-    ? modelApiError(finished.failure)
-    : new ApiError(500, 'server_error', response.error!.message, { code: 'internal_error' });
 }
 
 interface Identified {

@@ -30,6 +30,10 @@ const message = (body: object): SocketMessage => ({
   setStatus() {},
 });
 
+async function unexpected(): Promise<never> {
+  throw new Error('Nothing is warmed up here.');
+}
+
 test('a socket that was open for an hour is closed, after the response in progress', async () => {
   const clock = manualClock();
   const ended = Promise.withResolvers<void>();
@@ -42,7 +46,7 @@ test('a socket that was open for an hour is closed, after the response in progre
     },
   };
   const open = responsesSocket({
-    responses: { prepare: async () => prepared },
+    responses: { prepare: async () => prepared, warmUp: unexpected },
     parseOptions: {},
     requiresAction: false,
     clock,
@@ -65,7 +69,9 @@ test('an unexpected error is not shown to the client', async () => {
   const prepare = async (): Promise<never> => {
     throw new Error('a secret');
   };
-  const answer = responsesSocket({ responses: { prepare }, parseOptions: {}, requiresAction: false })(socket);
+  const answer = responsesSocket({ responses: { prepare, warmUp: prepare }, parseOptions: {}, requiresAction: false })(
+    socket,
+  );
   const caller = { scopes: ['agents:invoke'], log: { error: (...line: unknown[]) => lines.push(line) } };
   await answer({
     ...message({ type: 'response.create', input: 'x' }),

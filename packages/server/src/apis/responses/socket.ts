@@ -1,6 +1,5 @@
 import { systemClock, type Clock } from '@treadle/core';
 import { badRequest, errorBody, toApiError, type ApiError } from '../../api-error.ts';
-import type { ConversationBefore } from '../../history/conversation.ts';
 import type { Caller } from '../../http/admission.ts';
 import type { Held } from '../../http/limits.ts';
 import { parseBody } from '../../http/body.ts';
@@ -8,8 +7,10 @@ import type { AnswerMessage, ClientSocket, OpenSocket, SocketMessage } from '../
 import { isObject, type JsonObject } from '../../parse/validate.ts';
 import { isLive, type EmitEvent, type ResponseEvent } from './output-items.ts';
 import { parseRequest, type ParseOptions } from './parse-request.ts';
-import type { LocalConversations } from '../../history/request-conversation.ts';
-import { endedResponse, type FinishedResponse } from './response.ts';
+import type { LocalConversation, LocalConversations } from '../../history/request-conversation.ts';
+import { codexFault, heldStart } from './codex-faults.ts';
+import { replayResponse } from './projection.ts';
+import { checkFinished, endedResponse, type FinishedResponse } from './response.ts';
 import type { Responses } from './responses.ts';
 
 /**
@@ -19,11 +20,14 @@ import type { Responses } from './responses.ts';
  *    has exactly one last event: that of the response, or an `error` with a `status`.
  * 2. The last response with `store: false` stays in memory until the socket closes, so that the next one can continue it. A
  *    continuation that fails evicts it.
+ * 3. With `generate: false`, the input is kept for the next response, which continues this one. No model is called.
  */
 export interface ResponsesSocketOptions {
-  readonly responses: Pick<Responses, 'prepare'>;
+  readonly responses: Pick<Responses, 'prepare' | 'warmUp'>;
   readonly parseOptions: ParseOptions;
   readonly requiresAction: boolean;
+  /** The client reads errors in its own way; default false. */
+  readonly isCodex?: boolean;
   /** How long a socket may be open; default 60 minutes. A response in progress is finished. */
   readonly maxAgeMs?: number;
   readonly clock?: Clock;
@@ -31,6 +35,7 @@ export interface ResponsesSocketOptions {
 
 export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
   const { responses, parseOptions, requiresAction, maxAgeMs = 3_600_000, clock = systemClock } = options;
+  const { isCodex = false } = options;
   return (socket) => {
     const local = localConversation(socket);
     let isAnswering = false;
@@ -47,15 +52,22 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
     }
 
     async function createResponse(body: JsonObject, caller: Caller): Promise<void> {
-      const { type: _, stream_options: __, stream_id: streamId, ...fields } = body;
-      const request = parseRequest({ ...fields, stream: true }, parseOptions);
-      const prepared = await responses.prepare(request, caller, undefined, local);
+      const { type: _, stream_options: __, stream_id: streamId, generate, ...fields } = body;
+      const isWarmUp = generate === false;
+      const request = parseRequest({ ...fields, stream: true }, { ...parseOptions, ...(isWarmUp && { isWarmUp }) });
       const emit = messageEvents((event) => {
         const sent = withStream(event, streamId);
         return isLive(event) ? socket.sendLive(sent) : socket.send(sent);
       });
-      const finished = await prepared.run({ requiresAction, emit }, socket.closed);
+      if (isWarmUp) {
+        const response = await responses.warmUp(request, caller, local);
+        return replayResponse(response, { emit, requiresAction });
+      }
+      const prepared = await responses.prepare(request, caller, undefined, local);
+      const start = isCodex ? heldStart(emit) : undefined;
+      const finished = await prepared.run({ requiresAction, emit: start?.emit ?? emit }, socket.closed);
       throwIfInterrupted(finished);
+      if (start?.hasBegun() === false) checkFinished(finished);
       if (finished.response.status === 'failed') local.evict(request.previous);
     }
 
@@ -71,7 +83,7 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
         if (error !== thrown) caller?.log.error({ err: thrown }, 'a message on a socket failed unexpectedly');
         message.setStatus(error.status);
         local.evict(body?.['previous_response_id']);
-        void socket.send(withStream(errorFrame(error), body?.['stream_id']));
+        void socket.send(withStream(isCodex ? codexFrame(error) : errorFrame(error), body?.['stream_id']));
       }
     }
 
@@ -92,7 +104,6 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
 /** The fields that have another meaning on a socket. */
 const REFUSED: Readonly<Record<string, { readonly isUsed: (value: unknown) => boolean; readonly advice: string }>> = {
   background: { isUsed: (value) => value === true, advice: 'Create a background response with POST /v1/responses.' },
-  generate: { isUsed: (value) => value === false, advice: 'Leave it out: this server has nothing to warm up.' },
 };
 
 async function readEvent({ bytes, isBinary }: SocketMessage, tenant: string): Promise<JsonObject> {
@@ -139,19 +150,24 @@ function errorFrame(error: ApiError): object {
   return { type: 'error', status, sequence_number: 0, code, message, param, ...more, ...errorBody(error) };
 }
 
+function codexFrame(error: ApiError): object {
+  const fault = codexFault(error);
+  return fault.type === 'failed' ? fault.event : errorFrame(fault.error);
+}
+
 function connectionLimit(maxAgeMs: number): ApiError {
   const message = `A socket may be open for ${Math.round(maxAgeMs / 60_000)} minutes. Open a new one.`;
   return badRequest(message, undefined, 'websocket_connection_limit_reached');
 }
 
-interface LocalConversation extends LocalConversations {
+interface SocketConversation extends LocalConversations {
   /** Nothing if it is the conversation of another response. */
   evict(response: unknown): void;
 }
 
 /** The conversation of the last response that is not stored. Its size is counted. If it is too large, it is not kept. */
-function localConversation(socket: Pick<ClientSocket, 'holder' | 'closed'>): LocalConversation {
-  let last: { readonly id: string; readonly conversation: ConversationBefore; readonly held: Held } | undefined;
+function localConversation(socket: Pick<ClientSocket, 'holder' | 'closed'>): SocketConversation {
+  let last: { readonly id: string; readonly conversation: LocalConversation; readonly held: Held } | undefined;
   function forget(): void {
     last?.held.release();
     last = undefined;

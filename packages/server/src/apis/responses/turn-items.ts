@@ -147,6 +147,7 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
   }
 
   function clientCallType({ name }: ReplyCall): OpenCall['type'] {
+    if (kinds.isSearch?.(name)) return 'tool_search_call';
     return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
@@ -456,6 +457,8 @@ function isPartOf(item: StreamedItem, part: ShownPart, wasCut: boolean): boolean
   if (part.type !== 'call' || storedCallName(part.call.name) !== modelName(item.name, item.namespace)) return false;
   if (item.type !== 'mcp_call' && itemOrigin(item.callId)?.number !== part.index) return false;
   const { arguments: text } = part.call;
+  // There are no events for its arguments.
+  if (item.type === 'tool_search_call') return true;
   if (item.type === 'custom_tool_call') return !item.isWhole || customInput(text) === item.arguments;
   return item.isWhole ? parsableArguments(text) === item.arguments : text.startsWith(item.arguments);
 }

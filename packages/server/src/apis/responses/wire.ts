@@ -1,5 +1,6 @@
 import type { ErrorFacts, TokenLogprob, ToolResult, Usage } from '@treadle/core';
 import { shownResult } from '@treadle/core/web';
+import type { ShownTool } from '../../parse/tools.ts';
 
 /** The objects of the Responses API, and the conversions of single values between them and the loop. */
 
@@ -64,6 +65,16 @@ export interface CustomCallItem {
   readonly status: ItemStatus;
 }
 
+/** A call of a search for tools that the client executes. Its tools are in the output. */
+export interface ToolSearchCallItem {
+  readonly type: 'tool_search_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly execution: 'client';
+  readonly arguments: Readonly<Record<string, unknown>>;
+  readonly status: ItemStatus;
+}
+
 /** A call that the server executes or has refused. */
 export interface McpCallItem {
   readonly type: 'mcp_call';
@@ -108,6 +119,7 @@ export type OutputItem =
   | ReasoningItem
   | FunctionCallItem
   | CustomCallItem
+  | ToolSearchCallItem
   | McpCallItem
   | McpApprovalRequestItem
   | McpListToolsItem
@@ -122,6 +134,9 @@ export type InputItem =
   | FunctionCallOutputItem
   | CustomCallItem
   | CustomCallOutputItem
+  | ToolSearchCallItem
+  | ToolSearchOutputItem
+  | AdditionalToolsItem
   | PassedOverItem
   | McpCallItem
   | McpApprovalRequestItem
@@ -178,6 +193,24 @@ export interface FunctionCallOutputItem {
 
 export interface CustomCallOutputItem extends Omit<FunctionCallOutputItem, 'type'> {
   readonly type: 'custom_tool_call_output';
+}
+
+/** The tools that a search of the client has found. They apply from here on. */
+export interface ToolSearchOutputItem {
+  readonly type: 'tool_search_output';
+  readonly id: string;
+  readonly call_id: string;
+  readonly execution: 'client';
+  readonly tools: readonly ShownTool[];
+  readonly status: ItemStatus;
+}
+
+/** Tools that apply from here on. */
+export interface AdditionalToolsItem {
+  readonly type: 'additional_tools';
+  readonly id: string;
+  readonly role: 'developer';
+  readonly tools: readonly ShownTool[];
 }
 
 /**
