@@ -1,9 +1,10 @@
 import { readFileSync } from 'node:fs';
-import type { Model, ModelRequest } from '@treadle/core';
+import { tool, type Model, type ModelError, type ModelRequest } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
+import { hashKey } from '@treadle/server';
 import { describe, expect, test } from 'vitest';
-import { startInProcess, type InProcessServer } from './support/in-process.ts';
-import { openSocket } from './support/socket-client.ts';
+import { eventTypesIn, startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openSocket, type RefusedSocket } from './support/socket-client.ts';
 
 /*
  * Requests that Codex 0.166 has sent, with long texts cut (`test/clients/codex-requests`). `npm run clients` runs Codex itself.
@@ -195,6 +196,96 @@ describe('over WebSocket', () => {
     const { response } = await socket.create({ store: false, generate: false, input: [output] });
     const { error } = await socket.create({ store: false, previous_response_id: response!.id, input: 'Hi' });
     expect([error!.code, error!.param]).toEqual(['unknown_call', 'previous_response_id']);
+  });
+});
+
+describe('faults', () => {
+  const CODEX = { 'x-codex-window-id': 'w:0' };
+  const KEYS = [{ name: 'a', hash: hashKey('good'), requestsPerMinute: 1 }];
+  const auth = { authorization: 'Bearer good' };
+  const failing = (error: Partial<ModelError>): Model =>
+    scriptedModel([{ type: 'failure', error: { code: 'auth', message: 'no', retryable: false, ...error } }]);
+  const LIMITED: Partial<ModelError> = { code: 'rate-limit', message: 'Slow down.', retryAfterMs: 6_500 };
+
+  interface Told {
+    readonly status: number;
+    /** Of `response.failed`, or of the body. */
+    readonly code: string;
+    readonly message: string;
+  }
+
+  async function told(server: InProcessServer, body: object, headers: Record<string, string> = {}): Promise<Told> {
+    const { status, text } = await server.post({ stream: true, ...body }, { ...CODEX, ...headers });
+    if (status !== 200) return { status, ...JSON.parse(text).error };
+    expect(eventTypesIn(text)).toEqual(['response.failed']);
+    return { status, ...JSON.parse(text.split('data: ')[1]!).response.error };
+  }
+
+  test.each<[string, Partial<ModelError>, Told]>([
+    ['a limit', LIMITED, { status: 200, code: 'rate_limit_exceeded', message: 'Slow down. Try again in 7s.' }],
+    [
+      'a limit that says when',
+      { ...LIMITED, message: 'Please try again in 20s.' },
+      { status: 200, code: 'rate_limit_exceeded', message: 'Please try again in 20s.' },
+    ],
+    ['no capacity', { code: 'overloaded', message: 'Busy.' }, { status: 200, code: 'server_error', message: 'Busy.' }],
+    [
+      'a conversation that is too long',
+      { code: 'context-length', message: 'Too long.' },
+      { status: 200, code: 'context_length_exceeded', message: 'Too long.' },
+    ],
+    [
+      'a wrong request',
+      { code: 'invalid-request', message: 'Bad.' },
+      { status: 400, code: 'invalid_prompt', message: 'Bad.' },
+    ],
+    ['wrong credentials', {}, { status: 400, code: 'model_auth', message: expect.stringContaining('credentials') }],
+  ])('of the model: %s', async (_, error, expected) => {
+    await using server = await serve(failing(error));
+    expect(await told(server, { input: 'Hi' })).toMatchObject(expected);
+    await using other = await serve(failing(error));
+    using socket = await openSocket(other.url, { headers: CODEX });
+    const { status, ...last } = await socket.create({ input: 'Hi' });
+    const { code } = expected;
+    if (expected.status === 400) expect({ status, ...last.error }).toMatchObject(expected);
+    else expect(last).toMatchObject({ type: 'response.failed', response: { error: { code } } });
+  });
+
+  test('after output are told at the end of the stream', async () => {
+    const failure = { type: 'failure', error: { code: 'overloaded', message: 'Busy.', retryable: true } } as const;
+    await using server = await serve(scriptedModel([{ calls: [{ name: 'add', arguments: '{}' }] }, failure]), {
+      tools: [tool({ name: 'add', description: 'Adds', touches: () => [], execute: () => '3' })],
+      defaultTools: ['add'],
+    });
+    const { text } = await server.post({ input: 'Hi', stream: true }, CODEX);
+    const types = eventTypesIn(text);
+    expect(types.slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
+    expect(types.slice(-2)).toEqual(['error', 'response.failed']);
+  });
+
+  test('of the request are told once, and limits with the time to wait', async () => {
+    await using server = await serve(scriptedModel(['Hello.']), { keys: KEYS });
+    expect(await told(server, { input: 'Hi' })).toMatchObject({ status: 400, code: 'invalid_api_key' });
+    expect(await told(server, { input: 'Hi', model: 'x' }, auth)).toMatchObject({
+      status: 400,
+      code: 'model_not_found',
+    });
+    const limited = await told(server, { input: 'Hi' }, auth);
+    expect(limited).toMatchObject({ status: 200, code: 'rate_limit_exceeded' });
+    expect(limited.message).toMatch(/Try again in \d+s\.$/);
+    // Other clients get the status.
+    const { status } = await server.post({ input: 'Hi', stream: true }, auth);
+    expect(status).toBe(429);
+  });
+
+  test('of a WebSocket that is refused make it use HTTP', async () => {
+    await using server = await serve(scriptedModel([]), { keys: KEYS });
+    const refused = (headers: object): Promise<number> =>
+      openSocket(server.url, { headers: { ...headers } }).then(
+        () => 101,
+        (error: RefusedSocket) => error.status,
+      );
+    expect([await refused(CODEX), await refused({})]).toEqual([426, 401]);
   });
 });
 
