@@ -62,7 +62,7 @@ function servicesOn(engine: Engine) {
   const chats = completions(engine, stored);
   const invoking = invocations({ engine, stored });
   const sent = messages(engine, stored);
-  return { stored, responses: service, chats, messages: sent, conversations: chatting, calls, invoking };
+  return { engine, stored, responses: service, chats, messages: sent, conversations: chatting, calls, invoking };
 }
 
 type Services = ReturnType<typeof servicesOn>;
@@ -83,6 +83,10 @@ function response(given: object, { key, isStreamed = false }: SendOptions = {}):
     return prepared.run({ requiresAction: false, ...(isStreamed && { emit: () => {} }) }, signal);
   };
 }
+
+/** A response that is not stored, of a server that records its run. */
+const recorded: Send = ({ engine }, signal) =>
+  response({ store: false })(servicesOn({ ...engine, recordsUnstored: true }), signal);
 
 function completion({ key, isStreamed = false }: SendOptions = {}): Send {
   return async (services, signal) => {
@@ -142,6 +146,7 @@ const STORED: readonly (readonly [name: string, send: Send])[] = [
 const ALL: typeof STORED = [
   ...STORED,
   ['a response that is not stored', response({ store: false })],
+  ['a response of which only the run is recorded', recorded],
   ['a completion', completion()],
   ['a streamed completion', completion({ isStreamed: true })],
   ['a message', message({})],
@@ -416,11 +421,14 @@ test.each([...STORED, ...AGENTS])('is cancelled by another process without being
   expect(uses()).toBe(0);
 });
 
-test('a message without a key is cancelled after a restart: nobody can get it', async () => {
+test.each<[string, Send, string]>([
+  ['a message without a key', message({}), 'failed'],
+  ['a response of which only the run is recorded', recorded, 'cancelled'],
+])('%s is cancelled after a restart: nobody can get it', async (_, send, status) => {
   await using store = Object.assign(await newStore(), { [Symbol.asyncDispose]: () => store.close() });
   const { options, begun } = hanging();
   const crashed = await setting({ store, ...options });
-  const sent = message({})(crashed.services, new AbortController().signal).catch(() => {});
+  const sent = send(crashed.services, new AbortController().signal).catch(() => {});
   await begun;
   // As if the process had died: the run is detached, and its record stays in progress.
   for (const run of crashed.engine.driven.values()) await run.detach();
@@ -429,7 +437,7 @@ test('a message without a key is cancelled after a restart: nobody can get it', 
   await using at = await setting({ store, ...nothing });
   expect(await at.services.stored.recover()).toBe(1);
   await idle(at.engine);
-  expect([(await recordsIn(store)).map(([status]) => status), uses()]).toEqual([['failed'], 0]);
+  expect([(await recordsIn(store)).map(([ended]) => ended), uses()]).toEqual([[status], 0]);
   expect(await store.list({ limit: 9 })).toMatchObject([{ status: 'cancelled' }]);
 });
 

@@ -295,7 +295,9 @@ export function responses(
     { at, from, releaseKey = false, isUnstored = false }: StoredEnding,
   ): Promise<ResponseResource> {
     if (isUnstored) {
-      await records.finish(id, { status: response.status === 'failed' ? 'failed' : 'completed', response: {}, at });
+      // Nobody continues it.
+      const ended = response.status === 'requires_action' ? 'completed' : response.status;
+      await records.finish(id, { status: ended, response: {}, at });
       return response;
     }
     const { status } = response;
