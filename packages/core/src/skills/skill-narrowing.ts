@@ -71,7 +71,7 @@ function commandForm(given: string): NonNullable<ToolEntry['form']> {
 
 /** The narrowing that applies while a skill is active. It has a source also if it narrows nothing. */
 export function skillNarrowing(skill: Skill): Narrowing {
-  const { name, autonomy, defaults } = skill;
+  const { name, autonomy } = skill;
   const allowed = skill.allowedTools?.map(toolEntry);
   const blocked = (skill.disallowedTools ?? []).map(toolEntry);
   const asked = (skill.approvals ?? []).map(toolEntry);
@@ -79,6 +79,11 @@ export function skillNarrowing(skill: Skill): Narrowing {
   const without = namesOf(blocked.filter((one) => !isCommandForm(one)));
   const ask = [...unclearNames(allowed ?? []), ...namesOf(asked.filter((one) => !isCommandForm(one)))];
   const commands = commandLists(allowed ?? [], blocked, asked);
+  const defaults = new Map<string, Readonly<Record<string, unknown>>>();
+  for (const [tool, given] of Object.entries(skill.defaults ?? {})) {
+    const [meant = tool] = toolEntry(tool).tools;
+    defaults.set(meant, { ...defaults.get(meant), ...given });
+  }
   return {
     source: skillSource(name),
     ...(tools && { tools }),
@@ -86,7 +91,7 @@ export function skillNarrowing(skill: Skill): Narrowing {
     ...(ask.length > 0 && { ask: [...new Set(ask)] }),
     ...(autonomy !== undefined && { autonomy }),
     ...(commands && { rules: { commands } }),
-    ...(defaults && Object.keys(defaults).length > 0 && { defaults }),
+    ...(defaults.size > 0 && { defaults: Object.fromEntries(defaults) }),
   };
 }
 

@@ -141,6 +141,14 @@ describe('what a skill narrows', () => {
     });
   });
 
+  test('default arguments, also by the public names of tools', () => {
+    const defaults = { Bash: { timeout_ms: 5 }, read: { limit: 1 }, Read: { offset: 2 } };
+    expect(skillNarrowing(skillNamed('s', { defaults })).defaults).toEqual({
+      bash: { timeout_ms: 5 },
+      read: { limit: 1, offset: 2 },
+    });
+  });
+
   test('forms that no rule can express are asked about', () => {
     expect(narrow({ allowedTools: ['Bash(git:*)', 'Bash(x/*.py)', 'Read(docs/**)'] })).toMatchObject({
       ask: ['read'],
