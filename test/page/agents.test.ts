@@ -62,6 +62,44 @@ describe.runIf(needs(...chromiumNeed(launched)))('the agents of the page', () =>
     expect(model.requests[1]!.instructions).toContain('writer');
   });
 
+  test('keep their conversations, and get no others', async () => {
+    const model = scriptedModel(['First.', 'Second.', 'Third.']);
+    await using server = await startInProcess(model, { namedAgents });
+    await using opened = await openPage(launched, `${server.url}/#/chat?model=agent/writer`);
+    const { page } = opened;
+    const say = async (text: string, answer: string): Promise<void> => {
+      await page.getByRole('textbox', { name: 'Message' }).fill(text);
+      await page.getByRole('button', { name: 'Send' }).click();
+      await page.getByText(answer, { exact: true }).waitFor();
+    };
+    await say('One', 'First.');
+    await page.reload();
+    await page.getByText('First.', { exact: true }).waitFor();
+    await say('Two', 'Second.');
+    await page.getByRole('link', { name: 'New chat' }).click();
+    await page.getByText('What can I do for you?').waitFor();
+    await say('Three', 'Third.');
+    expect(model.requests.map(({ instructions = '' }) => instructions.includes('You are "writer"'))).toEqual([
+      true,
+      true,
+      false,
+    ]);
+  });
+
+  test('answer the chats of a key that may use nothing else', async () => {
+    const model = scriptedModel(['Hello from the agent.']);
+    const scopes = ['agents:invoke:writer', 'chat:read', 'chat:write'] as const;
+    const keys = [{ name: 'ann', hash: hashKey('tk_ann'), scopes }];
+    await using server = await startInProcess(model, { namedAgents, keys });
+    await using opened = await openPage(launched, `${server.url}/#/chat`, { allow: /status of 40[13]/ });
+    const { page } = opened;
+    await page.getByLabel('API key').fill('tk_ann');
+    await page.getByLabel('API key').press('Enter');
+    await page.getByRole('textbox', { name: 'Message' }).fill('Hi');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('Hello from the agent.').waitFor();
+  });
+
   test('show results and failures also to a key that may not read runs', async () => {
     const released = Promise.withResolvers<string>();
     const slow = tool({ ...pay, execute: () => released.promise });

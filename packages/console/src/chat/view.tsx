@@ -28,6 +28,18 @@ export { Side } from './side.tsx';
 const model = signal<string | undefined>(undefined);
 const areModelsOpen = signal(false);
 
+/** A conversation with an agent goes on with it, and others do not get it. A key that may use no models has only agents. */
+function useConversationAgent({ messages }: Conversation, chosen: string | null): void {
+  const last = messages.value.findLast((message) => message.role === 'assistant')?.model ?? undefined;
+  const { models = [], agents = [] } = serverInfo.value ?? {};
+  const first = models.length === 0 ? agents[0]?.model : undefined;
+  const isAgent = (name: string | undefined): boolean => agents.some((agent) => agent.model === name);
+  useLayoutEffect(() => {
+    if (isAgent(last)) model.value = last;
+    else if (chosen === null && (isAgent(model.value) || model.value === undefined)) model.value = first;
+  }, [messages, last, first, agents.length, chosen]);
+}
+
 export function View({ segments, query }: ViewProps): JSX.Element {
   const [id] = segments;
   const chosen = query.get('model');
@@ -38,6 +50,7 @@ export function View({ segments, query }: ViewProps): JSX.Element {
   useEffect(reloadFailed, [isConnectionLost.value]);
   const conversation = shown.value;
   const { title, messages, state, problem, isBusy } = conversation;
+  useConversationAgent(conversation, chosen);
   const name = title.value ?? (id === undefined ? 'New chat' : 'Conversation');
   useEffect(() => {
     document.title = `${name} · Treadle`;
