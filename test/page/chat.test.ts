@@ -1210,10 +1210,11 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
   describe('with treadle serve', { concurrent: false }, () => {
     const fixture = useServeFixture();
 
-    test('the demo model leads through a call, an approval, a step back in time and a real model', async () => {
+    test('the demo model leads through a call, an approval, a step back in time, a device and a real model', async () => {
       const server = await fixture.serve();
       await using opened = await openPage(launched, server.url);
       const { page } = opened;
+      const main = page.getByRole('navigation', { name: 'Main' });
       await button(page, 'Ask “List the files”').click();
       await page.locator('.call.done').waitFor();
       await button(page, 'Ask “Read "../"”').click();
@@ -1221,7 +1222,11 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
       await page.locator('.call.done').nth(1).waitFor();
       await button(page, 'Go to the approval').click();
       await page.waitForURL(/#\/runs\/resp_\w+\/at\/\d+$/);
-      await page.getByRole('navigation', { name: 'Main' }).getByRole('link', { name: 'Chat' }).click();
+      await main.getByRole('link', { name: 'Chat' }).click();
+      await page.getByText('treadle serve --demo-device').waitFor();
+      await button(page, 'Show devices').click();
+      await page.getByRole('heading', { name: 'No devices yet' }).waitFor();
+      await main.getByRole('link', { name: 'Chat' }).click();
       // The demo model writes no titles.
       const list = page.getByRole('navigation', { name: 'Conversations' });
       await list.getByRole('link', { name: 'List the files' }).waitFor();

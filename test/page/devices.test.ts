@@ -105,4 +105,27 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     await page.goto(`${without.url}/#/devices`);
     await page.getByText('treadle serve --demo-device').waitFor();
   });
+
+  test('are used in a chat, which they are chosen for', async () => {
+    await using edge = await openEdge();
+    const { link } = edge;
+    const model = scriptedModel([{ calls: [{ name: 'temperature', arguments: {} }] }, 'It is warm.', 'I am here.']);
+    await using server = await startInProcess(model, { executors: [deviceExecutor(link)], devices: link });
+    await using opened = await openPage(launched, `${server.url}/#/devices/pi`);
+    const { page } = opened;
+    await page.getByRole('link', { name: 'Chat with its tools' }).click();
+    expect(await page.getByLabel('Device').inputValue()).toBe('pi');
+    const say = async (text: string): Promise<void> => {
+      await page.locator('#message').fill(text);
+      await page.getByRole('button', { name: 'Send' }).click();
+    };
+    await say('How warm is it?');
+    await page.getByText('It is warm.').waitFor();
+    expect(JSON.stringify(model.requests[1]!.messages.at(-1))).toContain('temp=');
+    expect(await axeViolations(page)).toEqual([]);
+    await page.getByLabel('Device').selectOption('This server');
+    await say('And you?');
+    await page.getByText('I am here.').waitFor();
+    expect(model.requests[2]!.tools).toEqual([]);
+  });
 });

@@ -7,6 +7,7 @@ import { takeDroppedFiles } from '../shell/dropped-files.ts';
 import { Icon } from '../shell/icon.tsx';
 import { readFiles } from './attachments.ts';
 import { report, type Conversation, type SendOptions } from './conversation.ts';
+import { device, DeviceChoice } from './devices.tsx';
 import { putBack, type Draft } from './drafts.ts';
 import { matchingSkills, SkillChoices } from './skills.tsx';
 
@@ -56,7 +57,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
     try {
       if (isBusy) return await conversation.steer(message);
       attachments.value = [];
-      await onSend(message, { attachments: files, model: model.value });
+      await onSend(message, { attachments: files, model: model.value, device: device.value });
     } catch (error) {
       putBack(draft, { text: message, attachments: files });
       report(error);
@@ -172,6 +173,7 @@ export function Composer({ conversation, draft, model, onSend }: ComposerProps):
             </select>
           </label>
         )}
+        <DeviceChoice />
         <span class="spacer" />
         {isBusy && (
           <button

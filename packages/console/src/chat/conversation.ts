@@ -124,6 +124,8 @@ export interface Conversation {
 export interface SendOptions {
   readonly attachments?: readonly api.NewAttachment[];
   readonly model?: string | undefined;
+  /** The model has the tools of this device, and not those of the server. */
+  readonly device?: string | undefined;
 }
 
 export interface ConversationEvents {
@@ -430,7 +432,7 @@ export function openConversation(
         settle(last, (ask) => asked.has(ask.id) && !open.has(ask.id));
       } else if (!isBusy.value && now?.id !== last.id) await load();
     },
-    async send(text, { attachments = [], model }) {
+    async send(text, { attachments = [], model, device }) {
       // The message comes after those that are being read.
       await loading;
       if (closed.signal.aborted) throw new Error('Another conversation was opened. Send the message again.');
@@ -446,8 +448,8 @@ export function openConversation(
       loadedAsks = undefined;
       isStreaming = false;
       const { tools: all = [], agents = [] } = serverInfo.value ?? {};
-      // An agent has its own.
-      const tools = agents.some((agent) => agent.model === model) ? [] : all;
+      // An agent has its own, and so has a device.
+      const tools = device !== undefined || agents.some((agent) => agent.model === model) ? [] : all;
       const names = tools.map(({ name }) => name);
       const body: api.NewMessage = {
         ...(id.value !== undefined && { conversation_id: id.value }),
@@ -455,6 +457,7 @@ export function openConversation(
         message: text,
         ...(attachments.length > 0 && { attachments }),
         ...(model !== undefined && { model }),
+        ...(device !== undefined && { device }),
         // Without default tools a message that names none would get none.
         ...(!tools.some((tool) => tool.is_default) && names.length > 0 && { tools: names }),
         ...(lifted.value.length > 0 && { lift_narrowing: lifted.value }),

@@ -5,9 +5,10 @@ import { Icon } from '../shell/icon.tsx';
 import { entryOf } from './api.ts';
 import { report } from './conversation.ts';
 import { shown } from './conversations.ts';
+import { device, deviceNames } from './devices.tsx';
 
 /*
- * The first minutes with the demo model: a tool call, an approval, a step back in time, a real model. What was done is kept in
+ * The first minutes with the demo model: a tool call, an approval, a step back in time, a device, a real model. What was done is kept in
  * the browser, so the guide goes on after a reload and ends for good.
  */
 
@@ -16,6 +17,7 @@ interface Progress {
   /** The run with the last approval. */
   readonly approved?: string;
   readonly hasTravelled?: boolean;
+  readonly hasSeenDevice?: boolean;
   readonly isClosed?: boolean;
 }
 
@@ -49,6 +51,9 @@ effect(() => {
 
 const CALL = 'List the files';
 const APPROVAL = 'Read "../"';
+/** `treadle serve --demo-device` starts it. */
+const DEMO_DEVICE = 'demo-device';
+const TEMPERATURE = 'take the temperature of the demo device';
 
 export interface GuideProps {
   readonly onSend: (text: string) => void;
@@ -58,7 +63,8 @@ export interface GuideProps {
 
 /** The steps, the next one with a button. Nothing when the guide was closed. */
 export function Guide({ onSend, onModels, isBusy }: GuideProps): JSX.Element | null {
-  const { hasCalled, approved, hasTravelled, isClosed } = progress.value;
+  const { hasCalled, approved, hasTravelled, hasSeenDevice, isClosed } = progress.value;
+  const hasDemo = deviceNames.value?.includes(DEMO_DEVICE) ?? false;
   if (isClosed) return null;
   const steps = [
     {
@@ -81,6 +87,20 @@ export function Guide({ onSend, onModels, isBusy }: GuideProps): JSX.Element | n
       action: 'Go to the approval',
       isDone: hasTravelled === true,
       run: () => void travel(approved!).catch(report),
+    },
+    {
+      title: 'A device',
+      text: hasDemo
+        ? 'A tool runs on a device, in a process of its own. The policy asks you first.'
+        : 'Devices run tools for the server. One with the tools of a Raspberry Pi comes with it: treadle serve --demo-device',
+      action: hasDemo ? `Ask “${TEMPERATURE}”` : 'Show devices',
+      isDone: hasSeenDevice === true,
+      run: () => {
+        add({ hasSeenDevice: true });
+        if (!hasDemo) return navigate(hrefTo('devices'));
+        device.value = DEMO_DEVICE;
+        return onSend(TEMPERATURE);
+      },
     },
     {
       title: 'A real model',

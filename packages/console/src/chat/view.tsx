@@ -18,6 +18,7 @@ import { base64Of } from './attachments.ts';
 import { Composer } from './composer.tsx';
 import { report, type Conversation, type Message, type SendOptions, type UserMessage } from './conversation.ts';
 import { loadList, reloadFailed, show, shown } from './conversations.ts';
+import { device, useDevices } from './devices.tsx';
 import { draftOf, putBack, removeDraft } from './drafts.ts';
 import { Guide } from './guide.tsx';
 import { AnswerView, saveBlob, textOf, UserView } from './message.tsx';
@@ -43,9 +44,12 @@ function useConversationAgent({ messages }: Conversation, chosen: string | null)
 export function View({ segments, query }: ViewProps): JSX.Element {
   const [id] = segments;
   const chosen = query.get('model');
+  const chosenDevice = query.get('device');
   useLayoutEffect(() => {
     if (chosen !== null) model.value = chosen;
-  }, [chosen]);
+    if (chosenDevice !== null) device.value = chosenDevice;
+  }, [chosen, chosenDevice]);
+  useDevices();
   useLayoutEffect(() => void show(id), [id]);
   useEffect(reloadFailed, [isConnectionLost.value]);
   const conversation = shown.value;
@@ -180,6 +184,13 @@ function copyLast(messages: readonly Message[]): void {
 
 function Offer(): JSX.Element | null {
   const { tools = [] } = serverInfo.value ?? {};
+  if (device.value !== undefined) {
+    return (
+      <p class="muted offer">
+        The tools of the device <a href={hrefTo('devices', device.value)}>{device.value}</a>
+      </p>
+    );
+  }
   if (tools.length === 0) return null;
   return (
     <p class="muted offer">
@@ -366,7 +377,7 @@ async function sendOrKeep(
 ): Promise<void> {
   const { text, attachments } = message;
   try {
-    await conversation.send(text, { attachments, model: model.value });
+    await conversation.send(text, { attachments, model: model.value, device: device.value });
   } catch (error) {
     putBack(draftOf(conversation.id.value), message);
     throw error;

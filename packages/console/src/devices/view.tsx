@@ -127,7 +127,8 @@ function DeviceView({ name }: { readonly name: string }): JSX.Element {
         <h1>{name}</h1>
         {device && (
           <p>
-            <State device={device} /> <span class="muted">{sinceText(device)}</span>
+            <State device={device} /> <span class="muted">{sinceText(device)}</span>{' '}
+            <a href={`${hrefTo('chat')}?device=${encodeURIComponent(name)}`}>Chat with its tools</a>
           </p>
         )}
       </header>
