@@ -1,7 +1,8 @@
-import { mkdirSync } from 'node:fs';
+import { execFileSync } from 'node:child_process';
+import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { mqttClient } from '@treadle/edge';
+import { mqttClient, type TlsFiles } from '@treadle/edge';
 import { openLedger, startAgent, type DeviceAgent } from '@treadle/edge/device';
 import { inProcessRunner } from '@treadle/edge/device-tools';
 import { afterEach, expect, test } from 'vitest';
@@ -17,14 +18,14 @@ afterEach(async () => {
 
 const PI_TOOLS = fileURLToPath(new URL('../../skills/pi-tools', import.meta.url));
 
-async function device(port: number, id = 'pi'): Promise<void> {
+async function device(port: number, id = 'pi', tls?: TlsFiles): Promise<void> {
   const folder = join(fixture.play.folder, id);
   mkdirSync(folder, { recursive: true });
   agents.push(
     await startAgent({
       id,
       prefix: 'treadle',
-      broker: { url: `mqtt://127.0.0.1:${port}` },
+      broker: { url: `${tls ? 'mqtts' : 'mqtt'}://127.0.0.1:${port}`, ...(tls && { tls }) },
       ledger: await openLedger({ folder: join(folder, 'store') }),
       runner: inProcessRunner({
         folder,
@@ -101,6 +102,37 @@ test('serves chats with a device, and refuses those that nobody has', async () =
   expect([asked, answered.includes('temp=')]).toEqual([false, true]);
   const unknown = await post({ message: 'x', device: 'nobody' });
   expect([unknown.status, await unknown.json()]).toMatchObject([404, { error: { code: 'device_not_found' } }]);
+});
+
+test('uses its own broker, also if the certificate is for another name and clients need one', async () => {
+  const [port, { folder }] = [await freePort(), fixture.play];
+  const subject = '-subj /CN=broker.example -addext subjectAltName=DNS:broker.example';
+  const files = '-keyout broker-key.pem -out broker.pem';
+  execFileSync(
+    'openssl',
+    `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 ${subject} ${files}`.split(' '),
+    { cwd: folder, stdio: 'ignore' },
+  );
+  const tls = 'cert = "broker.pem"\nkey = "broker-key.pem"\nca = "broker.pem"\n';
+  await fixture.configure(edge(port, tls));
+  const server = await fixture.serve();
+  const [cert, key] = ['broker.pem', 'broker-key.pem'].map((name) => readFileSync(join(folder, name), 'utf8'));
+  await device(port, 'pi', { pin: cert!, cert: cert!, key: key! });
+  await expect
+    .poll(async () => (await fetch(`${server.url}/v1/devices/pi`)).json(), { timeout: 10_000 })
+    .toMatchObject({ status: 'online' });
+  expect((await command(['edge', 'ping', 'pi'], folder)).stdout).toContain('pi answered');
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const nobody = mqttClient({
+    url: `mqtts://127.0.0.1:${port}`,
+    tls: { pin: cert! },
+    clientId: 'nobody',
+    onMessage: () => {},
+    onConnect: () => resolve('connected'),
+    onProblem: resolve,
+  });
+  expect(await promise).toContain('certificate required');
+  await nobody.close();
 });
 
 test('answers a prompt that comes over MQTT, with the tools of the device', async () => {

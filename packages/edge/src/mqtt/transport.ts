@@ -1,3 +1,4 @@
+import { X509Certificate } from 'node:crypto';
 import { connect, type Socket } from 'node:net';
 import type { ConnectionOptions } from 'node:tls';
 
@@ -24,6 +25,8 @@ export interface TlsFiles {
   /** The certificate of the client, with its key. */
   readonly cert?: string;
   readonly key?: string;
+  /** The broker has exactly this certificate, whoever has signed it and whatever names it has. */
+  readonly pin?: string;
 }
 
 interface TransportEvents {
@@ -117,7 +120,7 @@ function socketTransport(socket: Socket, opened: 'connect' | 'secureConnect', ev
 }
 
 /** TLS is loaded when it is needed: it takes several megabytes. */
-function tlsTransport(options: ConnectionOptions, events: TransportEvents): Transport {
+function tlsTransport({ pin, ...options }: ConnectionOptions & TlsFiles, events: TransportEvents): Transport {
   let inner: Transport | undefined;
   let isOver = false;
   const { host } = options;
@@ -126,8 +129,17 @@ function tlsTransport(options: ConnectionOptions, events: TransportEvents): Tran
       if (isOver) return;
       try {
         const servername = /^[\d.]+$|:/.test(host!) ? {} : { servername: host! };
-        const socket = connectTls({ ...options, ...servername });
+        const socket = connectTls({
+          ...options,
+          ...servername,
+          ...(pin !== undefined && { rejectUnauthorized: false }),
+        });
         socket.setNoDelay(true);
+        // Before anything is sent.
+        socket.once('secureConnect', () => {
+          const isOther = pin !== undefined && socket.getPeerX509Certificate()?.fingerprint256 !== fingerprintOf(pin);
+          if (isOther) socket.destroy(new Error('the broker has another certificate than edge.cert'));
+        });
         inner = socketTransport(socket, 'secureConnect', events);
       } catch (error) {
         events.onClose((error as Error).message);
@@ -149,6 +161,10 @@ function tlsTransport(options: ConnectionOptions, events: TransportEvents): Tran
       inner?.destroy();
     },
   };
+}
+
+function fingerprintOf(certificate: string): string {
+  return new X509Certificate(certificate).fingerprint256;
 }
 
 function webSocketTransport(url: string, events: TransportEvents): Transport {

@@ -62,7 +62,7 @@ export async function openEdge({
       : undefined;
   const url = broker?.url.replace('0.0.0.0', '127.0.0.1') ?? (isEmbedded ? embeddedUrl(edge) : edge.broker!);
   if (!isEmbedded) checkedBroker(url, { hasCredentials: secret !== undefined || tls?.cert !== undefined });
-  const clientTls = isEmbedded && tls?.cert !== undefined ? { ca: tls.ca ?? tls.cert } : tls;
+  const clientTls = isEmbedded && tls?.cert !== undefined ? ownTls(tls, tls.cert) : tls;
   const link = edgeLink({
     prefix,
     broker: {
@@ -84,6 +84,11 @@ export async function openEdge({
       await broker?.close();
     },
   };
+}
+
+/** For the embedded broker: its certificate is for the names that devices use, and may need one of its clients. */
+function ownTls({ ca, key }: TlsFiles, cert: string): TlsFiles {
+  return { pin: cert, ...(ca !== undefined && { cert, ...(key !== undefined && { key }) }) };
 }
 
 /** The same for a command that needs the devices now. */
