@@ -24,6 +24,7 @@ import {
 } from '../clients/codex.ts';
 import { fetchedClient } from '../clients/fetched.ts';
 import { needs } from '../needs.ts';
+import { chromiumNeed, launch, openPage, type Launched } from '../page/browser.ts';
 import { startProvider, type Provider } from '../provider/provider.ts';
 import type { ScriptedCall, Seen, Step } from '../provider/script.ts';
 import { PNG } from '../server/support/fixture.ts';
@@ -35,6 +36,7 @@ import { startInProcess, type InProcessServer } from '../server/support/in-proce
  */
 
 const binary = await fetchedClient('codex');
+const launched: Launched = binary === undefined ? { error: 'There is no Codex.' } : await launch();
 
 type Form = 'openai-chat' | 'openai-responses' | 'anthropic';
 type Transport = NonNullable<CodexSettings['transport']>;
@@ -102,7 +104,10 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
   beforeAll(async () => {
     provider = await startProvider();
   });
-  afterAll(() => provider[Symbol.asyncDispose]());
+  afterAll(async () => {
+    await provider[Symbol.asyncDispose]();
+    if ('browser' in launched) await launched.browser.close();
+  });
 
   async function world(
     steps: readonly Step[],
@@ -223,6 +228,19 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
     expect(await events(first!)).toContain('"name":"exec_command"');
     expect(await events(last!)).toMatch(/seen.*Done\./);
     expect((await one.server.send('POST', `/v1/runs/${last!.id}/replay`)).body).toMatchObject({ equal: true });
+  });
+
+  test.runIf(needs(...chromiumNeed(launched)))('is seen in the page', async () => {
+    await using one = await world([{ calls: [exec('echo seen')] }, { text: 'All is done.' }], { model: 'gpt-5.5' });
+    const end = await one.run('Run it');
+    const [first] = await one.runs(sessionIn(end));
+    await using opened = await openPage(launched, `${one.server.url}/#/runs`);
+    const rows = opened.page.getByRole('row', { name: /Run it/ });
+    await rows.nth(1).waitFor();
+    expect(await rows.count()).toBe(2);
+    await opened.page.goto(`${one.server.url}/#/runs/${first!.id}`);
+    await opened.page.getByRole('heading', { name: 'Run it' }).waitFor();
+    await opened.page.getByText('exec_command').first().waitFor();
   });
 
   test.each(TRANSPORTS)('runs several commands at the same time, and more of them, over %s', async (transport) => {
