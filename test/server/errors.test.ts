@@ -98,7 +98,7 @@ describe('an invalid field', () => {
     [{ input, instructions: 5 }, 'instructions', 'invalid_type'],
     [{ input, temperature: 3 }, 'temperature', 'decimal_above_max_value'],
     [{ input, top_p: 'all' }, 'top_p', 'invalid_type'],
-    [{ input, max_output_tokens: 1 }, 'max_output_tokens', 'decimal_below_min_value'],
+    [{ input, max_output_tokens: 1 }, 'max_output_tokens', 'integer_below_min_value'],
     [{ input, max_tool_calls: 0 }, 'max_tool_calls', 'decimal_below_min_value'],
     [{ input, truncation: 'some' }, 'truncation', 'invalid_value'],
     [{ input, service_tier: 'gold' }, 'service_tier', 'invalid_value'],

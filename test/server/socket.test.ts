@@ -217,7 +217,8 @@ describe('who may open a socket', () => {
   test('other paths and other upgrades are answered as HTTP', async () => {
     await using server = await startInProcess(scriptedModel(['over h2c']));
     const ws = { connection: 'Upgrade', upgrade: 'websocket' };
-    expect((await server.send('GET', '/v1/responses')).status).toBe(426);
+    const key = { 'sec-websocket-key': 'dGhlIHNhbXBsZSBub25jZQ==' };
+    expect((await server.send('GET', '/v1/responses', undefined, key)).status).toBe(426);
     const body = JSON.stringify({ input: 'x' });
     const answerTo = async (head: string[], text = ''): Promise<string> => {
       const socket = connect(Number(new URL(server.url).port), '127.0.0.1');

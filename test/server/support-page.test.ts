@@ -1223,6 +1223,11 @@ test('Events: the page names every event of the source, and no other', () => {
 // ── Endpoints, headers and errors ────────────────────────────────────────────────────────────────────────────────────
 
 const ENDPOINTS: Probes = {
+  '`GET /v1/responses`': async () => {
+    const { id } = await respond({});
+    const { body } = await server.send('GET', '/v1/responses?limit=1');
+    expect([body.object, body.data.length, body.first_id, body.has_more]).toEqual(['list', 1, id, true]);
+  },
   '`GET /v1/responses/{id}`': async () => {
     const { id } = await respond({});
     expect(await server.send('GET', `/v1/responses/${id}?include=anything`)).toMatchObject({ status: 200 });

@@ -1,4 +1,4 @@
-import { requestTokens } from '@treadle/core';
+import { requestTokens, type RunSummary } from '@treadle/core';
 import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../../api-error.ts';
 import { itemsOfRecord, searchText } from '../../history/record-items.ts';
@@ -14,6 +14,7 @@ import type { RequestApi, RequestKind, Requests } from '../../requests/requests.
 import { storedStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
 import { newResponseId } from '../../ids.ts';
+import { unknownCursor, type PageQuery } from '../../parse/query.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse } from './compaction.ts';
 import { checkSupport, responseCreator } from './create-response.ts';
@@ -43,6 +44,15 @@ import {
 import type { StoredRequest } from './stored-request.ts';
 import { responseResumer } from './resume-response.ts';
 import { hasReply, wireUsage, type InputItem, type ResponseResource } from './wire.ts';
+
+export interface ResponseList {
+  readonly data: readonly ResponseResource[];
+  readonly hasMore: boolean;
+}
+
+/** How many runs are read at once, and for one page: those of other APIs are among them. */
+const LOOKED = 100;
+const MAX_LOOKED = 10_000;
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -75,6 +85,8 @@ export interface Responses extends Pick<RequestConversations, 'histories' | 'acc
   stream(id: string, after: number | undefined, caller: Caller): Promise<PreparedResponse>;
   /** The current state of a response. Rejects with an `ApiError` if the caller has no response with that id. */
   retrieve(id: string, caller: Caller): Promise<ResponseResource>;
+  /** The stored responses of the caller's tenant, the newest first. `after`: the id of the last one of the page before. */
+  list(page: Pick<PageQuery, 'after' | 'limit'>, caller: Caller): Promise<ResponseList>;
   /** The request of a response. */
   requestOf(id: string, caller: Caller): Promise<ResponseRequest>;
   /** Stops a response that is in progress or waits for the client; resolves to the final response. */
@@ -378,6 +390,39 @@ export function responses(
     all.forget(id);
   }
 
+  async function retrieveResponse(id: string, caller: Caller): Promise<ResponseResource> {
+    const running = active.get(id);
+    const record = await findResponse(id, caller);
+    if (running && record.status === 'in_progress') return running.current();
+    return currentResponse(record);
+  }
+
+  /** A response has the id of its run, and runs are listed by time. */
+  async function listResponses(
+    { after, limit }: Pick<PageQuery, 'after' | 'limit'>,
+    caller: Caller,
+  ): Promise<ResponseList> {
+    const { tenant } = caller;
+    const data: ResponseResource[] = [];
+    let last: RunSummary | undefined;
+    if (after !== undefined) {
+      [last] = await store.list({ runId: after, tenant, limit: 1 });
+      if (!last) throw unknownCursor(after);
+    }
+    for (let looked = 0; looked < MAX_LOOKED; looked += LOOKED) {
+      const found = await store.list({ tenant, limit: LOOKED, ...(last && { after: last }) });
+      for (const { runId } of found) {
+        const head = await records.head(tenant, runId);
+        if (head?.kind !== 'response') continue;
+        if (data.length === limit) return { data, hasMore: true };
+        data.push(await retrieveResponse(head.id, caller));
+      }
+      last = found.at(-1);
+      if (found.length < LOOKED) return { data, hasMore: false };
+    }
+    return { data, hasMore: true };
+  }
+
   return {
     prepare: prepareResponse,
     async warmUp(request, caller, local) {
@@ -409,12 +454,8 @@ export function responses(
       return requestTokens(messages, messages.length, instructions, toolset.tools);
     },
     stream: follower.stream,
-    async retrieve(id, caller) {
-      const running = active.get(id);
-      const record = await findResponse(id, caller);
-      if (running && record.status === 'in_progress') return running.current();
-      return currentResponse(record);
-    },
+    retrieve: retrieveResponse,
+    list: listResponses,
     requestOf: async (id, caller) => ((await findResponse(id, caller)).request as StoredRequest).request,
     cancel: cancelResponse,
     async delete(id, caller) {

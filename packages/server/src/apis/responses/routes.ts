@@ -1,7 +1,7 @@
 import { systemClock } from '@treadle/core';
 import type { Context } from 'hono';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
-import { ApiError } from '../../api-error.ts';
+import { ApiError, badRequest } from '../../api-error.ts';
 import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
 import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
@@ -64,13 +64,14 @@ export function responsesRoutes({
       path: '/v1/responses',
       scope: 'agents:invoke',
       fieldScopes: FIELD_SCOPES,
-      summary: 'Open a WebSocket for responses',
+      summary: 'List responses, or open a WebSocket for them',
+      query: PAGE,
       headers: STATUS_HEADER,
-      others: { '101': 'The connection is a WebSocket.', '426': 'The request does not ask for a WebSocket.' },
+      others: { '101': 'The connection is a WebSocket.', '426': 'A proxy has removed the headers of an upgrade.' },
       failureFor: codexUpgradeAnswer,
       async handle(c) {
         const { upgrade } = c.env;
-        if (!upgrade) throw upgradeRequired();
+        if (!upgrade) return listResponses(c);
         const { responsesSocket } = await import('./socket.ts');
         const socket = responsesSocket({
           responses,
@@ -191,6 +192,21 @@ export function responsesRoutes({
     }),
   ];
 
+  async function listResponses(c: Context<Env>): Promise<Response> {
+    if (c.env.incoming.headers['sec-websocket-key'] !== undefined) throw upgradeRequired();
+    const { order, ...page } = pageQuery(c.req.query());
+    if (order !== 'desc') throw badRequest('order must be "desc": the newest responses come first.', 'order');
+    const { data, hasMore } = await responses.list(page, c.get('caller'));
+    const requiresAction = wantsRequiresAction(c);
+    return sendJson(
+      c,
+      itemPage(
+        data.map((one) => presentedResponse(one, requiresAction)),
+        hasMore,
+      ),
+    );
+  }
+
   async function streamResponse(
     c: Context<Env>,
     prepared: PreparedResponse,
@@ -226,7 +242,7 @@ export function responsesRoutes({
 }
 
 function upgradeRequired(): ApiError {
-  const message = 'Create a response with POST. GET opens a WebSocket: send the headers of an upgrade.';
+  const message = 'GET opens a WebSocket: send the headers of an upgrade. A proxy may have removed them.';
   return new ApiError(426, 'invalid_request_error', message, {
     code: 'upgrade_required',
     headers: { Upgrade: 'websocket', Connection: 'Upgrade' },
