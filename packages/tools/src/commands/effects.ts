@@ -209,6 +209,12 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     }
     createsLinks(call);
   },
+  chmod(call, { operands, options }) {
+    if (!options.has('-R')) return;
+    for (const file of operands.slice(1))
+      if (kindOf(file, call.scope) !== 'file' && hasBelow(file, call.scope, isTrusted))
+        throw new Unclear(`it would change a repository or settings below ${file}`);
+  },
   mv: move,
   'git mv': move,
   'tar x': extract,
@@ -242,6 +248,11 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
 
 function each<T>(names: string, rule: T): Record<string, T> {
   return Object.fromEntries(names.split(' ').map((name) => [name, rule]));
+}
+
+/** A repository, or what belongs to Treadle. */
+function isTrusted({ name }: { readonly name: string }): boolean {
+  return /^(\.git|\.treadle|treadle\.toml)$/i.test(name);
 }
 
 /** Paths may lead elsewhere from here on. */
@@ -310,8 +321,7 @@ function extract(call: Call, { values }: Parsed): void {
   // Files are written through links that are there.
   const isPlain =
     kind === 'none' ||
-    (kind === 'folder' &&
-      !hasBelow(folder, call.scope, ({ name, isLink }) => isLink || /^(\.git|\.treadle|treadle\.toml)$/i.test(name)));
+    (kind === 'folder' && !hasBelow(folder, call.scope, (entry) => entry.isLink || isTrusted(entry)));
   if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
   createsLinks(call);
   call.scope.found.hasUnpacked = true;
