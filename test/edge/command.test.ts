@@ -1,10 +1,12 @@
 import { execFileSync } from 'node:child_process';
 import { mkdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
 import { mqttClient, type TlsFiles } from '@treadle/edge';
 import { openLedger, startAgent, type DeviceAgent } from '@treadle/edge/device';
 import { inProcessRunner } from '@treadle/edge/device-tools';
+import type { Io } from 'treadle';
 import { afterEach, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
 import { useServeFixture } from '../serve/serve-command.ts';
@@ -84,6 +86,29 @@ test('looks at devices, calls their tools, and runs with them', async () => {
   const [request] = fixture.provider.requests;
   expect(request!.tools!.map((one) => one.function.name)).toEqual(['read', 'temperature', 'gpio_read', 'gpio_write']);
   expect(JSON.stringify(fixture.provider.requests[1]!.messages.at(-1))).toContain('temp=');
+});
+
+test('prints commands and reports as they happen', async () => {
+  const port = await freePort();
+  await fixture.configure(edge(port));
+  await fixture.serve();
+  await device(port);
+  const { folder } = fixture.play;
+  const stdout = new PassThrough().setEncoding('utf8');
+  let printed = '';
+  stdout.on('data', (text: string) => (printed += text));
+  let interrupt = (): void => {};
+  const onInterrupt: Io['onInterrupt'] = (listener) => {
+    interrupt = listener;
+    return () => {};
+  };
+  const logging = command(['edge', 'logs', 'pi'], folder, { stdout, onInterrupt });
+  // It may begin to listen after the first command.
+  while (!printed.includes('"command":"ping"')) await command(['edge', 'ping', 'pi'], folder);
+  interrupt();
+  expect(await logging).toMatchObject({ code: 0 });
+  expect(printed).toMatch(/"device":"pi","kind":"commands","message":\{"command":"ping"/);
+  expect(printed).toMatch(/"device":"pi","kind":"reports","message":\{"request_id"/);
 });
 
 test('serves chats with a device, and refuses those that nobody has', async () => {

@@ -33,6 +33,8 @@ export interface EdgeOptions {
   readonly offlineGraceMs?: number;
   /** A message of a person that came over MQTT. Absent: they are ignored. */
   readonly onPrompt?: (prompt: EdgePrompt) => void;
+  /** `watch` is called with commands too, also those of others; default: only if prompts are answered. */
+  readonly readsCommands?: boolean;
   readonly clock?: Clock;
   readonly random?: () => number;
   readonly log?: (line: EdgeLogLine) => void;
@@ -256,7 +258,8 @@ class Link implements EdgeLink {
     this.#clock = clock;
     this.#log = log;
     for (const one of devices) this.#devices.set(one.name, newDevice(one));
-    const kinds = ['reports', 'status', 'capabilities', ...(options.onPrompt ? (['commands'] as const) : [])] as const;
+    const { readsCommands = options.onPrompt !== undefined } = options;
+    const kinds = ['reports', 'status', 'capabilities', ...(readsCommands ? (['commands'] as const) : [])] as const;
     this.#client = mqttClient({
       ...broker,
       clientId: this.#own,

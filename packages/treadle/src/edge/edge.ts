@@ -170,7 +170,7 @@ const logsCommand: Command = defineCommand({
   async run({ values, arguments: [name] }, io) {
     const context = await resolveContext(values, io);
     if (name !== undefined) checkDevice(context, name);
-    const edge = await connectEdge({ context, env: io.env });
+    const edge = await connectEdge({ context, env: io.env, readsCommands: true });
     const stop = catchStopSignal(io);
     const stopWatching = edge.link.watch((seen) => {
       if (name !== undefined && seen.device !== name) return;

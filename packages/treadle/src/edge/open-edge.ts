@@ -26,6 +26,7 @@ export interface OpenEdgeOptions {
   readonly env: Io['env'];
   readonly log?: (line: EdgeLogLine) => void;
   readonly onPrompt?: EdgeOptions['onPrompt'];
+  readonly readsCommands?: boolean;
   /** Starts the embedded broker, if the configuration says so. Otherwise another process has it. */
   readonly startsBroker?: boolean;
 }
@@ -36,6 +37,7 @@ export async function openEdge({
   env,
   log,
   onPrompt,
+  readsCommands = false,
   startsBroker = false,
 }: OpenEdgeOptions): Promise<OpenEdge> {
   const { edge } = context.loaded.config;
@@ -75,6 +77,7 @@ export async function openEdge({
     ...(edge.offline_grace_ms !== undefined && { offlineGraceMs: edge.offline_grace_ms }),
     ...(log && { log }),
     ...(edge.prompts && onPrompt && { onPrompt }),
+    ...(readsCommands && { readsCommands }),
   });
   return {
     link,
