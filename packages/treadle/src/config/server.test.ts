@@ -85,7 +85,7 @@ describe('errors name the path and what is allowed', () => {
     [
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
-        'max_concurrent_runs, max_concurrent_runs_per_tenant, max_open_streams, tools, default_tools, instructions, model_aliases, requires_action_status, wait_for_answers, chat_titles, max_body_bytes, max_bytes_in_progress, max_duration_ms, heartbeat_ms, send_timeout_ms, ' +
+        'max_concurrent_runs, max_concurrent_runs_per_tenant, max_open_streams, tools, default_tools, instructions, model_aliases, requires_action_status, wait_for_answers, record_unstored, chat_titles, max_body_bytes, max_bytes_in_progress, max_duration_ms, heartbeat_ms, send_timeout_ms, ' +
         'shutdown_grace_ms, retention_days, log_level, webhooks, budgets, tenants, reload.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
