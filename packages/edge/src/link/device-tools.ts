@@ -19,7 +19,7 @@ import type { OfferedTool } from '../protocol/capabilities.ts';
 import type { Fields } from '../protocol/message.ts';
 import { reportFrom } from '../protocol/report.ts';
 import { deviceOps } from './device-ops.ts';
-import type { DeviceView, EdgeLink, ReceivedReport, Reported } from './link.ts';
+import { EdgeError, type DeviceView, type EdgeLink, type ReceivedReport, type Reported } from './link.ts';
 import { offlineOutput, outputOf, type ReportedCall } from './results.ts';
 
 /*
@@ -217,10 +217,22 @@ async function sendCall(call: Call): Promise<Reported> {
   return reported.type === 'report' ? whole(call, reported.report) : reported;
 }
 
-/** The report itself, if the device has sent only where it is. */
+/** The report itself, if the device has sent only where it is. It is acknowledged when it is here. */
 async function whole({ link, device, context }: Call, report: ReceivedReport): Promise<Reported> {
   const { result_blob: blob } = report;
-  return { type: 'report', report: blob ? await link.fetchReport(device, blob, context.signal) : report };
+  if (!blob) return { type: 'report', report };
+  try {
+    const fetched = await link.fetchReport(device, blob, context.signal);
+    link.acknowledge(device, context.key);
+    return { type: 'report', report: fetched };
+  } catch (error) {
+    if (!(error instanceof EdgeError)) throw error;
+    const { code, message } = error;
+    if (code === 'closed') return { type: 'aborted' };
+    if (code === 'offline' || code === 'timeout') return { type: 'offline', reason: 'its result was not fetched' };
+    const lost = `The call has ended, but its result cannot be read: ${message}`;
+    return { type: 'report', report: { status: 'error', error: lost, error_type: 'interrupted' } };
+  }
 }
 
 /** Best effort: the device ends it, or never starts it. */

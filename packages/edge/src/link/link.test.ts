@@ -343,6 +343,27 @@ describe('a device that is away', () => {
     expect(ledger.unacknowledged()).toEqual([]);
   });
 
+  it('says that a call has run whose large result cannot be fetched, or parks it', async () => {
+    const large = success('x'.repeat(1_000_000));
+    for (const onOffline of ['error', 'wait'] as const) {
+      const ledger = await openLedger({ folder: join(folder, onOffline) });
+      const pi = await device(
+        runner(() => large),
+        { ledger },
+      );
+      const made = await ready({ onOffline });
+      // It goes away as soon as it has said where the result is.
+      made.watch(({ kind, message }) => {
+        if (kind === 'reports' && JSON.stringify(message).includes('result_blob')) void pi.close();
+      });
+      const result = await run(deviceTools(made, 'pi'));
+      if (onOffline === 'wait') expect(result.waiting).toMatchObject([{ type: 'parked', on: 'device:pi' }]);
+      else expect(resultText(result)).toContain("The device 'pi' went offline");
+      await pi.close();
+      await made.close();
+    }
+  });
+
   it('sends the command again when the device comes back during a call', async () => {
     await device(runner());
     const made = await ready({}, { offlineGraceMs: 60_000 });

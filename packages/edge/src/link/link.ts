@@ -709,7 +709,8 @@ class Link implements EdgeLink {
       if (Math.abs(device.clockOffsetMs - waiter.clockOffsetMs) > CLOCK_MS) return this.#resend(waiter);
     }
     waiter.settle({ type: 'report', report });
-    if (sent.type === 'tool' && report.request_id !== undefined)
+    // One that is served in parts is acknowledged when it was fetched.
+    if (sent.type === 'tool' && report.request_id !== undefined && !report.result_blob)
       this.acknowledge(device.options.name, report.request_id);
     return undefined;
   }
