@@ -43,7 +43,7 @@ export {
   type RunFamily,
 } from './run-file.ts';
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
-export { encodeInput } from './sqlite/messages.ts';
+export { encodeInput } from './records/input.ts';
 export { openStore } from './open.ts';
 export type { StoredRuns } from './ports/runs.ts';
 export type { SecretKeys, Store } from './ports/store.ts';

@@ -13,12 +13,14 @@ import {
   type TreadleError,
 } from '@treadle/core';
 import { ALL_RUNS, type Changes } from './changes.ts';
-import { factColumns, inputOf, parseJson } from './database.ts';
-import { entryDamaged, findRuns, type RunRow } from './entries.ts';
+import { factColumns, inputOf, parseJson } from '../records/json.ts';
+import { entryDamaged } from '../records/errors.ts';
+import { findRuns, type RunRow } from './entries.ts';
 import { isConstraint } from './failure.ts';
 import { ACCEPT_MS, type GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { encodeWithInput, type JsonWithInput, type Messages } from './messages.ts';
+import { encodeWithInput, type JsonWithInput } from '../records/input.ts';
+import type { Messages } from './messages.ts';
 import type { Notices } from './notices.ts';
 import { RUN, type SharedTexts } from './shared-texts.ts';
 

@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { nameKey, othersCommits } from './database.ts';
+import { nameKey } from '../records/json.ts';
+import { othersCommits } from './database.ts';
 
 /** Tells readers of a run or a stream that something may have been appended to it. */
 export interface Changes {

@@ -1,5 +1,4 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { TreadleError } from '@treadle/core';
 import type {
   ConversationFilter,
   ConversationRecord,
@@ -7,7 +6,17 @@ import type {
   Extension,
   NewConversation,
 } from '../ports/conversations.ts';
-import { nameKey } from './database.ts';
+import {
+  checkName,
+  conversationExists,
+  DELETED,
+  indexedText,
+  isDeleted,
+  toConversation,
+  wordsIn,
+  type ConversationRow,
+} from '../records/conversations.ts';
+import { nameKey } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Requests } from './requests.ts';
 import { PRUNE_BATCH_ENTRIES } from './runs.ts';
@@ -23,18 +32,6 @@ export interface Conversations extends Pick<
   readonly responses: (id: string) => readonly string[];
 }
 
-interface ConversationRow {
-  readonly id: number;
-  readonly conversation: string;
-  readonly tenant: string;
-  readonly title: string;
-  readonly created_at: number;
-  readonly updated_at: number;
-  readonly head: string | null;
-  readonly metadata: string | null;
-  readonly instructions: string | null;
-}
-
 interface ConversationsParts {
   readonly commit: GroupCommit;
   readonly requests: Requests;
@@ -48,16 +45,9 @@ const PRUNE_CONVERSATIONS = 20;
 /** How many responses are checked in one transaction. */
 const CHECKED_AT_ONCE = 100;
 
-/**
- * A conversation is deleted in several transactions, because it may have many runs. The first one adds this to the name of its
- * tenant, so that it does not exist for anybody any more. If the process dies after that, the next `prune` deletes the rest.
- * Until then, the responses that are left are found by their own ids, each of them complete, from the oldest one on.
- */
-const DELETED = '\u0001deleted ';
+/** Follows all names with `DELETED`. */
 const AFTER_DELETED = '\u0001deleted!';
 
-/** A record is found by the beginning of its text. The index takes some milliseconds for it, in which nothing else happens. */
-const MAX_TEXT_CHARS = 100_000;
 /** How many texts are copied, or parts removed, in one transaction. */
 const TEXTS_AT_ONCE = 10;
 
@@ -114,12 +104,12 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
   }
 
   function addPart(conversation: number, response: string | null, text: string): void {
-    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, indexed(text));
+    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, indexedText(text));
   }
 
   function setText(conversation: number, response: string | null, text: string): void {
     const part = findPart.get(conversation, response);
-    if (part) textsOf().update.run(indexed(text), part['id']!);
+    if (part) textsOf().update.run(indexedText(text), part['id']!);
   }
 
   function setTitle(conversation: number, title: string): void {
@@ -251,7 +241,7 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
 
     get(tenant, id) {
       const row = rowOf(id);
-      return row?.tenant === tenant ? toRecord(row) : undefined;
+      return row?.tenant === tenant ? toConversation(row) : undefined;
     },
 
     list({ tenant, search, limit, after }) {
@@ -259,7 +249,7 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
       const words = search === undefined ? undefined : matchExpression(search);
       if (words === '') return [];
       const rows = words === undefined ? findPage.all(...from) : textsOf().findMatching.all(...from, words);
-      return (rows as unknown as ConversationRow[]).map(toRecord);
+      return (rows as unknown as ConversationRow[]).map(toConversation);
     },
 
     responses(id) {
@@ -352,17 +342,9 @@ interface ConversationPart {
   readonly response: string | null;
 }
 
-function isDeleted({ tenant }: ConversationRow): boolean {
-  return tenant.startsWith(DELETED);
-}
-
 interface CopiedPart {
   readonly to: number | bigint;
   readonly from: number;
-}
-
-function indexed(text: string): string {
-  return text.length > MAX_TEXT_CHARS ? text.slice(0, MAX_TEXT_CHARS).toWellFormed() : text;
 }
 
 type Texts = ReturnType<typeof openTexts>;
@@ -389,31 +371,8 @@ function openTexts(db: DatabaseSync) {
   };
 }
 
-function toRecord(given: ConversationRow): ConversationRecord {
-  const { conversation: id, tenant, title, head, metadata, instructions, ...row } = given;
-  return {
-    id,
-    tenant,
-    title,
-    createdAt: row.created_at,
-    updatedAt: row.updated_at,
-    ...(head !== null && { head }),
-    ...(metadata !== null && { metadata: JSON.parse(metadata) as Readonly<Record<string, string>> }),
-    ...(instructions !== null && { instructions }),
-  };
-}
-
 /** An expression of FTS5 that matches all words of a text, the last one also as the beginning of a word. */
 function matchExpression(text: string): string {
-  const words = text.toWellFormed().match(/[\p{L}\p{N}\p{Co}]+/gu) ?? [];
+  const words = wordsIn(text);
   return words.length === 0 ? '' : `${words.map((word) => `"${word}"`).join(' ')}*`;
-}
-
-function checkName(name: string): void {
-  if (name !== '' && name.isWellFormed()) return;
-  throw new TreadleError('invalid-input', 'The ids of conversations must be non-empty, without unpaired surrogates.');
-}
-
-function conversationExists(id: string): TreadleError {
-  return new TreadleError('run-exists', `A conversation "${id}" already exists, so nothing was written.`);
 }

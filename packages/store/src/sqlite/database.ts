@@ -1,13 +1,14 @@
 import { closeSync, existsSync, openSync } from 'node:fs';
 import path from 'node:path';
 import { crc32 } from 'node:zlib';
-import { TreadleError, type JournalEntry, type RunFacts } from '@treadle/core';
+import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createFolder } from '../folders.ts';
+import { splitInput } from '../records/input.ts';
+import { factColumns, inputOf, parseJson } from '../records/json.ts';
 import { createBudgetTables, splitBudgets } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
-import { splitInput } from './messages.ts';
 import { DatabaseSync } from './node-sqlite.ts';
 import { createRateTable } from './rates.ts';
 
@@ -367,20 +368,6 @@ function addRunFacts(db: DatabaseSync, readable: ReadableEntries): void {
   }
 }
 
-type FactColumns = readonly [session: string | null, task: string | null, labels: string | null];
-
-/** The columns for what a run belongs to. What is not a text, in a damaged entry, is left out. */
-export function factColumns({ session, task, labels }: Pick<RunFacts, 'session' | 'task' | 'labels'>): FactColumns {
-  const textOr = (value: unknown): string | null => (typeof value === 'string' ? value : null);
-  return [textOr(session), textOr(task), labels ? JSON.stringify(labels) : null];
-}
-
-/** The input in the first entry of a run. */
-export function inputOf(entry: unknown): readonly unknown[] {
-  const event = (entry as Partial<JournalEntry> | null | undefined)?.event;
-  return event?.type === 'run-started' && Array.isArray(event.input) ? event.input : [];
-}
-
 function findReadableEntries(db: DatabaseSync): ReadableEntries {
   const findSnapshot = db.prepare('SELECT * FROM snapshots WHERE run = ?');
   const readable = new Map<number, number>();
@@ -538,38 +525,5 @@ export function inTransaction<T>(db: DatabaseSync, begin: 'BEGIN' | 'BEGIN IMMED
   } catch (error) {
     if (db.isTransaction) db.exec('ROLLBACK');
     throw error;
-  }
-}
-
-/**
- * A name to search for. SQLite replaces unpaired surrogates with U+FFFD, so a name that has one would match another one.
- * Null matches nothing.
- */
-export function nameKey(name: string): string | null {
-  return name.isWellFormed() ? name : null;
-}
-
-/** JSON with a checksum that reveals damage. */
-export interface ChecksummedJson {
-  readonly text: string;
-  readonly sum: number;
-}
-
-export function withChecksum(value: unknown): ChecksummedJson {
-  const text = JSON.stringify(value);
-  return { text, sum: crc32(text) };
-}
-
-/** Undefined if the text is damaged. */
-export function parseChecked(text: string, sum: number): unknown {
-  return crc32(text) === sum ? parseJson(text) : undefined;
-}
-
-/** Undefined if the text is not JSON. */
-export function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
   }
 }

@@ -1,7 +1,8 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { TreadleError, type JournalEntry, type RunStatus, type Snapshot } from '@treadle/core';
-import { inputOf, nameKey, parseJson } from './database.ts';
+import type { JournalEntry, RunStatus, Snapshot } from '@treadle/core';
+import { entryDamaged, unknownRun } from '../records/errors.ts';
+import { inputOf, nameKey, parseJson } from '../records/json.ts';
 import { isCorrupt } from './failure.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { InputPlace, Messages } from './messages.ts';
@@ -372,18 +373,4 @@ function unlessCorrupt<T>(read: () => T): T | undefined {
     if (!isCorrupt(error)) throw error;
     return undefined;
   }
-}
-
-export function unknownRun(runId: string): TreadleError {
-  return new TreadleError(
-    'unknown-run',
-    `Run "${runId}" does not exist, so nothing can be stored for it. Start the run first.`,
-  );
-}
-
-export function entryDamaged(runId: string, seq: number, problem: string): TreadleError {
-  return new TreadleError(
-    'journal-damaged',
-    `Entry ${seq} of run "${runId}" ${problem}, so the run cannot be read. Restore the store from a backup, or delete the run; other runs are not affected.`,
-  );
 }

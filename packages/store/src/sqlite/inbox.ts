@@ -1,7 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { INBOX_PATIENCE_MS, type InboxStore } from '../ports/inbox.ts';
 import type { Changes } from './changes.ts';
-import { parseJson } from './database.ts';
+import { parseJson } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /** The methods of an `InboxStore`. Those that only read are synchronous and need a transaction of the caller. */

@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import type { HeldProcess } from '@treadle/core';
 import { holderState, type Holder } from '../holder.ts';
 import type { AbandonedProcesses, KeptProcessStore } from '../ports/kept-processes.ts';
-import { nameKey } from './database.ts';
+import { nameKey } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { LeaseOptions } from './leases.ts';
 

@@ -1,6 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { systemClock, TreadleError, type Clock, type Lease } from '@treadle/core';
+import { systemClock, type Clock, type Lease, type TreadleError } from '@treadle/core';
 import { holderState, type Holder, type ProcessState } from '../holder.ts';
+import { leaseLost, runDriven, storeClosed, type Driver } from '../records/errors.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -54,14 +55,10 @@ export interface LeaseOptions {
   readonly processState: (holder: Holder) => ProcessState;
 }
 
-interface LeaseRow {
+interface LeaseRow extends Driver {
   readonly token: number;
-  readonly host: string;
-  readonly pid: number;
   readonly process_start: string | null;
   readonly place: string | null;
-  readonly thread: string | null;
-  readonly since: number;
   /** Each renewal changes it. */
   readonly expires_at: number;
 }
@@ -391,30 +388,3 @@ const backgroundClock: Clock = {
     return () => clearTimeout(timer);
   },
 };
-
-function runDriven(runId: string, row: LeaseRow, msUntilFree: number): TreadleError {
-  const remedy =
-    msUntilFree === Infinity
-      ? `Wait until it is done, or end that ${row.thread === null ? 'process' : 'thread or its process'}, and retry.`
-      : `Wait until it is done. If it has died, this process can take over in ${Math.ceil(msUntilFree / 1000)} s: retry then.`;
-  return new TreadleError(
-    'run-driven',
-    `Run "${runId}" is driven by ${driverText(row)} since ${new Date(row.since).toISOString()}. ${remedy}`,
-  );
-}
-
-function driverText({ host, pid, thread }: LeaseRow): string {
-  return `process ${pid}${thread === null ? '' : ` (thread ${thread.split(' ')[0]})`} on host ${host}`;
-}
-
-function leaseLost(runId: string, row: LeaseRow | undefined): TreadleError {
-  const reason = row ? `The run is now driven by ${driverText(row)}.` : 'It was released, or the run was deleted.';
-  return new TreadleError('lease-lost', `The lease of run "${runId}" is lost, so nothing was written. ${reason}`);
-}
-
-function storeClosed(runId: string): TreadleError {
-  return new TreadleError(
-    'lease-lost',
-    `The store was closed while run "${runId}" was driven. Wait until the run is done, or detach it, before closing.`,
-  );
-}

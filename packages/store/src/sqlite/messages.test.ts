@@ -7,7 +7,7 @@ import fc from 'fast-check';
 import { describe, expect, test, vi } from 'vitest';
 import { entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
-import { encodeInput, encodeWithInput, splitInput } from './messages.ts';
+import { encodeInput, encodeWithInput, splitInput } from '../records/input.ts';
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 

@@ -1,5 +1,4 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { messageOf, TreadleError } from '@treadle/core';
 import type {
   IdempotencyKey,
   RequestEnding,
@@ -10,10 +9,23 @@ import type {
   UnfinishedRequest,
   UsedKey,
 } from '../ports/requests.ts';
-import { nameKey, parseChecked, withChecksum, type ChecksummedJson } from './database.ts';
+import { encodeWithInput } from '../records/input.ts';
+import { nameKey, parseChecked } from '../records/json.ts';
+import {
+  checkKeys,
+  checkText,
+  checkTime,
+  encodeBody,
+  encoded,
+  invalidInput,
+  keyTaken,
+  responseDamaged,
+  responseExists,
+  runTaken,
+} from '../records/requests.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
-import { encodeWithInput, type InputPlace, type Messages } from './messages.ts';
+import type { InputPlace, Messages } from './messages.ts';
 import { PRUNE_BATCH, pruneInBatches, type PrunePosition, type RunRow, type Runs } from './runs.ts';
 import { RESPONSE, storedSize, type SharedTexts } from './shared-texts.ts';
 
@@ -350,66 +362,4 @@ function runNames(run: string, family: readonly RunRow[]): readonly string[] {
 
 function entriesOf(family: readonly RunRow[]): number {
   return family.reduce((sum, { entries }) => sum + entries, 0);
-}
-
-/** Encodes the value at once, so that later changes by the caller have no effect. */
-function encodeBody(name: string, value: unknown): ChecksummedJson {
-  return encoded(name, () => withChecksum(value));
-}
-
-function encoded<T>(name: string, encode: () => T): T {
-  try {
-    return encode();
-  } catch (error) {
-    throw invalidInput(`The ${name} of a response cannot be written as JSON: ${messageOf(error)}`);
-  }
-}
-
-/** SQLite stores text as UTF-8, in which ids that differ only in an unpaired surrogate would be equal. */
-function checkText(name: string, value: unknown): void {
-  if (typeof value === 'string' && value !== '' && value.isWellFormed()) return;
-  throw invalidInput(`The ${name} of a response must be a non-empty string without unpaired surrogates.`);
-}
-
-function checkKeys(keys: readonly IdempotencyKey[]): void {
-  for (const { key, digest, expiresAt, keptWith = key } of keys) {
-    for (const [name, value] of Object.entries({ key, digest, keptWith })) checkText(name, value);
-    checkTime('expiresAt', expiresAt);
-  }
-}
-
-function checkTime(name: string, value: unknown): void {
-  if (!Number.isFinite(value)) throw invalidInput(`The ${name} of a response must be a time in milliseconds.`);
-}
-
-function invalidInput(message: string): TreadleError {
-  return new TreadleError('invalid-input', message);
-}
-
-function responseExists(id: string): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `A response "${id}" already exists, so nothing was written. Choose another id.`,
-  );
-}
-
-function runTaken(runId: string): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `Run "${runId}" belongs to another response, so nothing was written. Choose another run id.`,
-  );
-}
-
-function keyTaken(): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    'The key belongs to another response, so nothing was written. Find it by its key.',
-  );
-}
-
-function responseDamaged(id: string): TreadleError {
-  return new TreadleError(
-    'store-failed',
-    `Response "${id}" is damaged. Restore the store from a backup, or delete the response; other responses are not affected.`,
-  );
 }

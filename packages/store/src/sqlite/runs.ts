@@ -2,7 +2,7 @@ import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { callerOf, type JournalEntry, type RunFilter, type RunStatus, type RunStore } from '@treadle/core';
 import type { RunSummary } from '@treadle/core';
 import { ALL_RUNS, type Changes } from './changes.ts';
-import { nameKey } from './database.ts';
+import { nameKey } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 import type { Messages } from './messages.ts';

@@ -7,7 +7,7 @@ import { entry, startedWith } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore } from '../../test/temp-store.ts';
 import { checkStore } from './check.ts';
-import { MIN_CHARS } from './shared-texts.ts';
+import { MIN_CHARS } from '../records/long-strings.ts';
 
 /** No two are equal, and none is part of another one. */
 const long = (name: string): string => `${name}, `.repeat(MIN_CHARS);

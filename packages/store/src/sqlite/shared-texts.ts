@@ -1,11 +1,11 @@
-import { hash } from 'node:crypto';
 import type { DatabaseSync } from 'node:sqlite';
+import { putBackStrings, referencesIn, stringDigest, takeOutStrings } from '../records/long-strings.ts';
 
 /**
  * Long strings in stored JSON, each stored once: a reply is in an event of its run, in the response of the server, and in the
  * input of the runs that continue it.
  *
- * 1. In the JSON, a string of `MIN_CHARS` or more is replaced by the id of a row of `texts`, between two marks. JSON does not
+ * 1. In the JSON, a long string (`takeOutStrings`) is replaced by the id of a row of `texts`, between two marks. JSON does not
  *    contain the mark, because it escapes control characters. So JSON that was stored before is read as it is.
  * 2. A text is found by its digest: SHA-256 of the string, as it is escaped in JSON.
  * 3. A row of `text_uses` is the use of a text by a run (in any of its entries), a message or a response. A text is deleted
@@ -34,11 +34,6 @@ export const RUN = 1;
 export const MESSAGE = 2;
 export const RESPONSE = 3;
 
-/** A shorter string stays where it is: a row would need about 100 bytes, and more time. */
-export const MIN_CHARS = 512;
-
-const MARK = '\u0001';
-
 export function openSharedTexts(db: DatabaseSync): SharedTexts {
   const findDigest = db.prepare('SELECT id, text FROM texts WHERE digest = ?');
   const findText = db.prepare('SELECT text FROM texts WHERE id = ?');
@@ -55,7 +50,7 @@ export function openSharedTexts(db: DatabaseSync): SharedTexts {
   );
 
   function store(text: string): number {
-    const digest = digestOf(text);
+    const digest = stringDigest(text);
     const known = findDigest.get(digest) as { readonly id: number; readonly text: string } | undefined;
     if (!known) return Number(insertText.run(digest, text).lastInsertRowid);
     if (known.text !== text) updateText.run(text, known.id);
@@ -63,35 +58,19 @@ export function openSharedTexts(db: DatabaseSync): SharedTexts {
   }
 
   return {
-    share(json, used) {
-      if (json.length < MIN_CHARS) return json;
-      let stored = '';
-      let copied = 0;
-      for (let start = json.indexOf('"') + 1; start > 0;) {
-        const end = stringEnd(json, start);
-        if (end - start >= MIN_CHARS) {
-          const id = store(json.slice(start, end));
-          used.push(id);
-          stored += `${json.slice(copied, start)}${MARK}${id}${MARK}`;
-          copied = end;
-        }
-        start = json.indexOf('"', end + 1) + 1;
-      }
-      return copied === 0 ? json : stored + json.slice(copied);
-    },
+    share: (json, used) =>
+      takeOutStrings(json, (text) => {
+        const id = store(text);
+        used.push(id);
+        return String(id);
+      }),
 
     use([kind, id], used) {
       for (const text of used) insertUse.run(kind, id, text);
     },
 
-    restore(stored) {
-      if (!stored.includes(MARK)) return stored;
-      const parts = stored.split(MARK);
-      for (let index = 1; index < parts.length; index += 2) {
-        parts[index] = (findText.get(Number(parts[index]))?.['text'] as string | undefined) ?? '';
-      }
-      return parts.join('');
-    },
+    restore: (stored) =>
+      putBackStrings(stored, (id) => (findText.get(Number(id))?.['text'] as string | undefined) ?? ''),
 
     release([kind, id]) {
       for (const { text } of deleteUses.all(kind, id)) if (!findUse.get(text!)) deleteText.run(text!);
@@ -104,24 +83,7 @@ export function storedSize(column: string): string {
   return `coalesce(octet_length(${column}) + iif(instr(${column}, char(1)) > 0, size_of_texts(${column}), 0), 0)`;
 }
 
-function digestOf(text: string): Buffer {
-  return hash('sha256', text, 'buffer');
-}
-
 /** The ids of the texts in stored JSON. */
 export function textIdsIn(stored: string): readonly number[] {
-  return stored.split(MARK).flatMap((part, index) => (index % 2 === 1 ? Number(part) : []));
-}
-
-/** The position of the quote that ends the string which starts at `start`. */
-function stringEnd(json: string, start: number): number {
-  let end = json.indexOf('"', start);
-  while (isEscaped(json, end)) end = json.indexOf('"', end + 1);
-  return end;
-}
-
-function isEscaped(json: string, at: number): boolean {
-  let first = at;
-  while (json[first - 1] === '\\') first--;
-  return (at - first) % 2 === 1;
+  return referencesIn(stored).map(Number);
 }

@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
 import type { StoredEvent, StreamStore } from '../ports/streams.ts';
 import type { Changes } from './changes.ts';
-import { nameKey, parseChecked, withChecksum } from './database.ts';
+import { nameKey, parseChecked, withChecksum } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
 
