@@ -4,10 +4,16 @@ import {
   type BudgetTables,
   type Budgets,
   type PeriodTotals,
-  type Reservation,
   type StoredBudget,
-  type Totals,
 } from '@treadle/core/budgets';
+import {
+  amountsIn,
+  BUDGET_COLUMNS,
+  toReservations,
+  totalsIn,
+  type AmountsRow,
+  type ReservationRow,
+} from '../records/accounts.ts';
 
 /** Creates the tables of budgets. `splitBudgets` replaces the first. */
 export function createBudgetTables(db: DatabaseSync): void {
@@ -74,19 +80,6 @@ export const splitBudgets = `
   ALTER TABLE reservations ADD COLUMN duration_ms REAL NOT NULL DEFAULT 0;
 `;
 
-/** The columns of each amount, in the order of `amountsIn`. */
-const COLUMNS = ['tokens', 'cost', 'calls', 'files', 'lines', 'requests', 'duration_ms'] as const;
-
-type AmountsRow = Readonly<Record<(typeof COLUMNS)[number], number>>;
-
-interface ReservationRow extends AmountsRow {
-  readonly id: number;
-  readonly key: string;
-  readonly budget: string;
-  readonly repeated: number;
-  readonly at: number;
-}
-
 /** How a store performs its writes and reads. The work of a write is synchronous, and a transaction of its own. */
 interface Performing {
   readonly write: <T>(work: () => T) => Promise<T>;
@@ -96,8 +89,8 @@ interface Performing {
 
 /** The budgets of a store. Every process that opens the store draws on the same ones. */
 export function openBudgets(db: DatabaseSync, { write, read, now }: Performing): Budgets {
-  const names = COLUMNS.join(', ');
-  const places = COLUMNS.map(() => '?').join(', ');
+  const names = BUDGET_COLUMNS.join(', ');
+  const places = BUDGET_COLUMNS.map(() => '?').join(', ');
   const findBudget = db.prepare('SELECT definition FROM budget_definitions WHERE name = ?');
   const findNames = db.prepare('SELECT name FROM budget_definitions ORDER BY name');
   const upsertBudget = db.prepare(
@@ -107,10 +100,10 @@ export function openBudgets(db: DatabaseSync, { write, read, now }: Performing):
   const findUsage = db.prepare(`SELECT ${names} FROM budget_usage WHERE budget = ? AND since = ?`);
   const addUsage = db.prepare(
     `INSERT INTO budget_usage (budget, since, ${names}) VALUES (?, ?, ${places})
-     ON CONFLICT DO UPDATE SET ${COLUMNS.map((column) => `${column} = ${column} + excluded.${column}`).join(', ')}`,
+     ON CONFLICT DO UPDATE SET ${BUDGET_COLUMNS.map((column) => `${column} = ${column} + excluded.${column}`).join(', ')}`,
   );
   const sumReserved = db.prepare(
-    `SELECT ${COLUMNS.map((column) => `coalesce(sum(${column}), 0) AS ${column}`).join(', ')}
+    `SELECT ${BUDGET_COLUMNS.map((column) => `coalesce(sum(${column}), 0) AS ${column}`).join(', ')}
      FROM reservations WHERE budget = ? AND at >= ?`,
   );
   const findReservation = db.prepare('SELECT * FROM reservations WHERE key = ?');
@@ -122,7 +115,7 @@ export function openBudgets(db: DatabaseSync, { write, read, now }: Performing):
     `INSERT INTO reservations (key, budget, repeated, at, ${names}) VALUES (?, ?, ?, ?, ${places})`,
   );
   const raiseReservation = db.prepare(
-    `UPDATE reservations SET repeated = 1, ${COLUMNS.map((column) => `${column} = ?`).join(', ')} WHERE key = ?`,
+    `UPDATE reservations SET repeated = 1, ${BUDGET_COLUMNS.map((column) => `${column} = ?`).join(', ')} WHERE key = ?`,
   );
   const deleteReservation = db.prepare('DELETE FROM reservations WHERE key = ?');
 
@@ -156,33 +149,5 @@ export function openBudgets(db: DatabaseSync, { write, read, now }: Performing):
     write: <T>(work: (given: BudgetTables) => T | Promise<T>) => write(() => work(tables) as T),
     read: <T>(work: (given: BudgetTables) => T | Promise<T>) => read(() => work(tables) as T),
     now,
-  });
-}
-
-function amountsIn({ tokens, cost, calls, files, lines, requests, durationMs }: Totals): readonly number[] {
-  return [tokens, cost, calls, files, lines, requests, durationMs];
-}
-
-function totalsIn(row: AmountsRow | undefined): Totals {
-  const {
-    tokens = 0,
-    cost = 0,
-    calls = 0,
-    files = 0,
-    lines = 0,
-    requests = 0,
-    duration_ms: durationMs = 0,
-  } = row ?? {};
-  return { tokens, cost, calls, files, lines, requests, durationMs };
-}
-
-/** One reservation for all rows of a key, oldest first. */
-function toReservations(rows: readonly ReservationRow[]): readonly Reservation[] {
-  const inOrder = rows.toSorted((a, b) => a.id - b.id);
-  const byKey = Map.groupBy(inOrder, ({ key }) => key);
-  return Array.from(byKey, ([key, same]) => {
-    const { repeated, at } = same[0]!;
-    const budgets = same.map(({ budget }) => budget);
-    return { key, budgets, amounts: totalsIn(same[0]), repeated: repeated === 1, at };
   });
 }

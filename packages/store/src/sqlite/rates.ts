@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { latestTimes, type RateStore } from '@treadle/core/policy';
+import { RATES_KEPT_MS } from '../records/accounts.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /** Creates the table of rates. */
@@ -15,9 +16,6 @@ export function createRateTable(db: DatabaseSync): void {
   `);
 }
 
-/** Older calls count for no rate. */
-const KEPT_MS = 3_600_000;
-
 /** The rates of all processes with this store. They need not survive a power failure, so nothing waits for the disk. */
 export function openRates(db: DatabaseSync, { write }: GroupCommit): RateStore {
   const find = db.prepare('SELECT times FROM rates WHERE subject = ?');
@@ -30,7 +28,7 @@ export function openRates(db: DatabaseSync, { write }: GroupCommit): RateStore {
       write(() => {
         const row = find.get(subject);
         const before = row ? (JSON.parse(row['times'] as string) as readonly number[]) : [];
-        removeOld.run(at - KEPT_MS);
+        removeOld.run(at - RATES_KEPT_MS);
         upsert.run(subject, JSON.stringify(latestTimes(before, at, count, keep)), at);
         return before;
       }, 'written'),

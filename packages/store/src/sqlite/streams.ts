@@ -1,6 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
 import type { StoredEvent, StreamStore } from '../ports/streams.ts';
+import { eventDamaged, numberUsed, STREAM_PAGE_CHARS } from '../records/streams.ts';
 import type { Changes } from './changes.ts';
 import { nameKey, parseChecked, withChecksum } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
@@ -26,8 +27,6 @@ interface EventsRow {
   readonly sum: number;
 }
 
-/** A page ends after the row that reaches this number of characters. */
-const PAGE_CHARS = 262_144;
 /** A transaction of `prune` deletes at most this many streams. */
 const PRUNE_STREAMS = 100;
 
@@ -97,12 +96,12 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
       for (const found of findEvents.iterate(row.id, after) as Iterable<unknown>) {
         const { first, events: text, sum } = found as EventsRow;
         const events = parseChecked(text, sum) as readonly unknown[] | undefined;
-        if (!events) throw damaged(stream, first);
+        if (!events) throw eventDamaged(stream, first);
         for (const [index, event] of events.entries()) {
           if (first + index > after) page.push({ seq: first + index, event });
         }
         chars += text.length;
-        if (chars >= PAGE_CHARS) break;
+        if (chars >= STREAM_PAGE_CHARS) break;
       }
       return page;
     },
@@ -113,7 +112,7 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
       if (!row || row.last <= after) return size;
       for (const found of findSizes.iterate(row.id, after)) {
         size += found['size'] as number;
-        if (size >= PAGE_CHARS) break;
+        if (size >= STREAM_PAGE_CHARS) break;
       }
       return size;
     },
@@ -135,18 +134,4 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
       }
     },
   };
-}
-
-function numberUsed(stream: string, first: number, last: number): TreadleError {
-  return new TreadleError(
-    'run-exists',
-    `Stream "${stream}" has events up to ${last}, so ${first} cannot be appended and nothing was written.`,
-  );
-}
-
-function damaged(stream: string, seq: number): TreadleError {
-  return new TreadleError(
-    'store-failed',
-    `Event ${seq} of stream "${stream}" is damaged. Restore the store from a backup, or delete the stream.`,
-  );
 }
