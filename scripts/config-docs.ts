@@ -215,7 +215,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
 
   'store.url': [
     `\`"${DEFAULT_STORE}"\``,
-    '`sqlite:PATH`, relative to the configuration file, or `memory:`, which stores nothing',
+    '`sqlite:PATH`, relative to the configuration file, `postgres://USER@HOST/DATABASE`, or `memory:`, which stores nothing',
   ],
 
   'mcp.servers.NAME.command': [

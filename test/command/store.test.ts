@@ -72,8 +72,14 @@ describe('rejects a store that cannot be used before it calls the model', () => 
   };
 
   test.each([
-    ['postgres://user:secret@host/db', /--store names PostgreSQL, which is not supported yet\..*sqlite:PATH/],
-    ['runs.db', /--store must be sqlite:PATH or memory:\. If runs\.db is a file, write sqlite:runs\.db\./],
+    [
+      'postgres://user:secret@127.0.0.1:1/db',
+      /The store postgres:\/\/user@127\.0\.0\.1:1\/db cannot be reached: .*memory:/s,
+    ],
+    [
+      'runs.db',
+      /--store must be sqlite:PATH, postgres:\/\/HOST\/DATABASE or memory:\. If runs\.db is a file, write sqlite:runs\.db\./,
+    ],
     ['mysql:x', /not mysql:/],
     ['sqlite:', /--store needs a path/],
   ])('--store %s', async (url, message) => {
@@ -82,8 +88,8 @@ describe('rejects a store that cannot be used before it calls the model', () => 
   });
 
   test('that the configuration names', async () => {
-    await fixture.play.write('treadle.toml', '[store]\nurl = "postgresql://u:secret@h/d"\n');
-    await refused(/^treadle: store\.url in treadle\.toml names PostgreSQL/);
+    await fixture.play.write('treadle.toml', '[store]\nurl = "postgresql://u:secret@127.0.0.1:1/d"\n');
+    await refused(/^treadle: The store postgresql:\/\/u@127\.0\.0\.1:1\/d cannot be reached/);
     await fixture.play.write('treadle.toml', '[store]\nadress = "x"\n');
     await refused(/store\.adress is not known/);
   });

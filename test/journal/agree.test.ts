@@ -9,6 +9,7 @@ import {
 import { sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { testDatabase } from '../../packages/store/test/shared-postgres.ts';
 import { messageEntry, startEntry } from './entries.ts';
 
 /** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
@@ -139,6 +140,30 @@ function performer(store: RunStore): (operation: Operation) => Promise<unknown> 
     }
   };
 }
+
+test('memory and PostgreSQL return the same results for any sequence of operations', async () => {
+  await using database = await testDatabase();
+  await fc.assert(
+    fc.asyncProperty(fc.array(operation, { maxLength: 60, size: 'max' }), async (operations) => {
+      const stores = [memoryJournal(), await database.open()];
+      try {
+        const [memory, postgres] = stores.map(performer);
+        for (const operation of operations) {
+          // Tokens only grow.
+          const [found, expected] = [await postgres!(operation), await memory!(operation)];
+          if (operation.type === 'acquire') expect(typeof found).toBe(typeof expected);
+          else expect(found).toEqual(expected);
+        }
+        for (const id of ['a', 'b', 'c']) expect(await stores[1]!.read(id)).toEqual(await stores[0]!.read(id));
+        expect(await stores[1]!.list()).toEqual(await stores[0]!.list());
+      } finally {
+        await stores[0]!.close();
+        await database.clear();
+      }
+    }),
+    { numRuns: 10 * CASES },
+  );
+});
 
 test('memory and SQLite return the same results for any sequence of operations', async () => {
   await fc.assert(

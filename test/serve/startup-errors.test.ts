@@ -67,7 +67,10 @@ describe('an invalid configuration: exit code 2, and no files are created', () =
     ['[server]\ntools = ["glob"]\ndefault_tools = ["read"]', /"read", which is not a tool of the server\./],
     ['[server]\ntools = ["none"]\ndefault_tools = ["read"]', /names "read", but the server has no tools/],
     ['[models.a]\nmodel = "m"', /There is no key for m: set the environment variable OPENAI_API_KEY/],
-    ['[store]\nurl = "postgres://u:tk_secret@h/d"', /names PostgreSQL, which is not supported yet/],
+    [
+      '[store]\nurl = "postgres://u:tk_secret@127.0.0.1:1/d"',
+      /The store postgres:\/\/u@127\.0\.0\.1:1\/d cannot be reached/,
+    ],
   ])('%j', async (toml, message) => {
     await fixture.play.write('treadle.toml', toml);
     const ended = await serve('--port', '0');

@@ -45,6 +45,7 @@ export {
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
 export { encodeInput } from './records/input.ts';
 export { openStore } from './open.ts';
+export { postgresStore, type PostgresOptions, type PostgresStore } from './postgres/store.ts';
 export type { StoredRuns } from './ports/runs.ts';
 export type { SecretKeys, Store } from './ports/store.ts';
 export { sqliteStore, type SqliteOptions, type SqliteStore } from './sqlite/store.ts';

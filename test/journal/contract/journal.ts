@@ -8,7 +8,7 @@ import { snapshotsAndBlobsContract } from './snapshots-and-blobs.ts';
 import { subjectOf } from './subject.ts';
 
 /** The tests that every journal has to pass. */
-export function journalContract(name: string, open: () => RunStore): void {
+export function journalContract(name: string, open: () => RunStore | Promise<RunStore>): void {
   describe(`${name}`, () => {
     const subject = subjectOf(open);
     entriesContract(subject);

@@ -8,10 +8,10 @@ export interface Subject {
   readonly append: (runId: string, entries: readonly JournalEntry[], lease?: Lease) => Promise<void>;
 }
 
-export function subjectOf(open: () => RunStore): Subject {
+export function subjectOf(open: () => RunStore | Promise<RunStore>): Subject {
   let store: RunStore;
-  beforeEach(() => {
-    store = open();
+  beforeEach(async () => {
+    store = await open();
   });
   afterEach(() => store.close());
   return {

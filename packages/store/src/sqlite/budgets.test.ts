@@ -6,17 +6,6 @@ import { createBudgetTables, splitBudgets } from './budgets.ts';
 
 const ABOUT = { runId: 'run', effect: 'call-tool', name: 't', context: undefined } as const;
 
-test('a reservation survives the process, and the next one reuses it', async () => {
-  await using temp = tempStore();
-  const first = temp.open();
-  await first.budgets.setLimits('acme', { calls: 1 });
-  await first.budgets.ledger(['acme']).reserve('run/t1.tool.0', { calls: 1 }, ABOUT);
-  await first.close();
-  const ledger = temp.open().budgets.ledger(['acme']);
-  expect(await ledger.reserve('run/t1.tool.1', { calls: 1 }, ABOUT)).toMatchObject({ type: 'refused' });
-  expect(await ledger.reserve('run/t1.tool.0', { calls: 1 }, ABOUT)).toEqual({ type: 'reserved' });
-});
-
 test('several processes draw on the same budget and never exceed it', async () => {
   await using temp = tempStore();
   const { budgets } = temp.open();

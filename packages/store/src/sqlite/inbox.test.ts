@@ -3,35 +3,6 @@ import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 import { INBOX_PATIENCE_MS } from '../ports/inbox.ts';
 
-test('a request is taken once, and its reply is read by the process that has sent it', async () => {
-  await using temp = tempStore();
-  const [one, other] = [temp.open(), temp.open()];
-  const added = new Promise<void>((resolve) => void other.inbox.watch(resolve));
-  const id = await one.inbox.add('run', { type: 'cancel' });
-  await added;
-  expect(await other.inbox.open()).toEqual([{ id, runId: 'run', request: { type: 'cancel' } }]);
-  expect(await other.inbox.take(id)).toBe(true);
-  expect(await one.inbox.take(id)).toBe(false);
-  expect(await one.inbox.open()).toEqual([]);
-  expect(await one.inbox.replyTo(id)).toBeUndefined();
-  const replied = new Promise<void>((resolve) => void one.inbox.watch(resolve));
-  await other.inbox.reply(id, { ok: true });
-  await replied;
-  expect(await one.inbox.replyTo(id)).toEqual({ ok: true });
-  expect(await one.inbox.remove(id)).toBe(true);
-  expect(await one.inbox.remove(id)).toBe(false);
-});
-
-test('a request can be withdrawn until it is taken', async () => {
-  await using temp = tempStore();
-  const { inbox } = temp.open();
-  const [first, second] = [await inbox.add('run', {}), await inbox.add('run', {})];
-  expect(await inbox.remove(first, { ifOpen: true })).toBe(true);
-  expect(await inbox.take(first)).toBe(false);
-  await inbox.take(second);
-  expect(await inbox.remove(second, { ifOpen: true })).toBe(false);
-});
-
 test('requests of a process that died are removed after an hour', async () => {
   await using temp = tempStore();
   const clock = manualClock();

@@ -1,57 +1,22 @@
-import { setImmediate as nextTurn } from 'node:timers/promises';
 import { userText, type RunSummary } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { entries, entry, startedWith } from '../../test/entries.ts';
+import { turnsDuring } from '../../test/contract/pages.ts';
 import { tempStore } from '../../test/temp-store.ts';
 
 const COUNT = 1_700;
-
-/** Counts the turns of the event loop during `work`. */
-async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
-  let turns = 0;
-  let done = false;
-  const counting = (async () => {
-    for (; !done; turns++) await nextTurn();
-  })();
-  await work();
-  done = true;
-  await counting;
-  return turns;
-}
-
-test('reading a long run lets the event loop turn between pages', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  await store.append('long', entries(COUNT));
-  expect(await turnsDuring(() => store.read('long'))).toBeGreaterThanOrEqual(3);
-  expect(await turnsDuring(() => store.read('long', COUNT))).toBeGreaterThanOrEqual(3);
-});
 
 describe('a run with a large input', () => {
   const input = Array.from({ length: 8 }, (_, n) => userText(`${n}, é`.repeat(80_000)));
   const all = [startedWith(input), entry(1), entry(2)];
 
-  test('is read in several turns of the event loop, which concurrent reads do not share', async () => {
+  test('is read in turns of the event loop that concurrent reads do not share', async () => {
     await using temp = tempStore();
     const store = temp.open();
     await store.append('a', all);
     const turns = await turnsDuring(() => store.read('a'));
-    expect(turns).toBeGreaterThanOrEqual(3);
-    expect(await turnsDuring(() => Promise.all([store.read('a'), store.read('a')]))).toBeGreaterThanOrEqual(
-      2 * turns - 2,
-    );
-    expect(await store.read('a')).toEqual(all);
-    expect(await store.read('a', 1)).toEqual(all.slice(1));
-    expect(await store.readPage('a', 0)).toEqual(all.slice(0, 1));
-  });
-
-  test('is read correctly if the entry has an equal list before the input', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    const [{ event, ...others }] = [startedWith(input)];
-    const twice = { ...others, event: { copy: input.map((one) => structuredClone(one)), ...event } };
-    await store.append('a', [twice]);
-    expect(await store.read('a')).toEqual([twice]);
+    const both = await turnsDuring(() => Promise.all([store.read('a'), store.read('a')]));
+    expect(both).toBeGreaterThanOrEqual(2 * turns - 2);
   });
 
   test.each(["UPDATE messages SET text = '{}' WHERE id = 3", 'DELETE FROM texts WHERE id = 5'])(
@@ -65,32 +30,6 @@ describe('a run with a large input', () => {
       await expect(store.read('a', 1)).rejects.toThrow('Entry 0 of run "a" is damaged');
     },
   );
-});
-
-test('a page ends earlier if its entries are long', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const long = Array.from({ length: 60 }, (_, seq) => entry(seq, 'x'.repeat(100_000)));
-  await store.append('long', long);
-  expect(await turnsDuring(() => store.read('long'))).toBeGreaterThanOrEqual(5);
-  expect(await store.read('long')).toEqual(long);
-});
-
-test('reads every part of a run of several pages', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const first = startedWith(
-    entries(20).map((_, n) => ({ role: 'user', content: [{ type: 'text', text: `${n}`.repeat(99) }] })),
-  );
-  const all = [first, ...entries(COUNT).slice(1)];
-  await store.append('long', all);
-  for (const count of [1, 499, 500, 501, 502, 1_000, 1_001, 1_499, 1_503]) {
-    await store.append(`run ${count}`, all.slice(0, count));
-    expect(await store.read(`run ${count}`)).toEqual(all.slice(0, count));
-  }
-  for (const from of [0, 1, 499, 500, 501, 1_000, COUNT - 1, COUNT, COUNT + 1]) {
-    expect(await store.read('long', from)).toEqual(all.slice(from));
-  }
 });
 
 test('searching many runs lets the event loop turn, and finds the same as at once', async () => {
@@ -117,41 +56,6 @@ test('searching many runs lets the event loop turn, and finds the same as at onc
   expect(await store.list({ model: 'none' })).toEqual([]);
 });
 
-describe('while a long run is read', () => {
-  test('entries that are appended are not part of the result', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    await store.append('long', entries(COUNT));
-    const reading = store.read('long');
-    const more = Array.from({ length: 600 }, (_, n) => entry(COUNT + n));
-    await Promise.all([store.append('long', more.slice(0, 1)), store.append('long', more.slice(1))]);
-    expect(await reading).toEqual(entries(COUNT));
-    expect(await store.read('long')).toHaveLength(COUNT + 600);
-  });
-
-  test('it can be deleted: the result is empty', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    await store.append('long', entries(COUNT));
-    const reading = store.read('long');
-    await store.delete('long');
-    expect(await reading).toEqual([]);
-  });
-
-  test.each([3, 400, COUNT, COUNT + 500])(
-    'it can be replaced by another run with the same id and %i entries: the result is that run',
-    async (count) => {
-      await using temp = tempStore();
-      const store = temp.open();
-      await store.append('long', entries(COUNT));
-      const reading = store.read('long');
-      const others = Array.from({ length: count }, (_, seq) => entry(seq, `other ${seq}`));
-      await Promise.all([store.delete('long'), store.append('long', others)]);
-      expect(await reading).toEqual(others);
-    },
-  );
-});
-
 test.each([
   ['DELETE FROM entries WHERE seq = 500', 500, 'is missing'],
   ['DELETE FROM entries WHERE seq = 501', 501, 'is missing'],
@@ -173,3 +77,25 @@ test.each([
     await expect(store.read('long', from)).rejects.toThrow(`Entry ${seq} of run "long" ${problem}`);
   }
 });
+
+test('a run that is deleted while it is read is empty', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('long', entries(COUNT));
+  const reading = store.read('long');
+  await store.delete('long');
+  expect(await reading).toEqual([]);
+});
+
+test.each([3, 400, COUNT, COUNT + 500])(
+  'a run that is replaced, while it is read, by another one with the same id and %i entries is read again',
+  async (count) => {
+    await using temp = tempStore();
+    const store = temp.open();
+    await store.append('long', entries(COUNT));
+    const reading = store.read('long');
+    const others = Array.from({ length: count }, (_, seq) => entry(seq, `other ${seq}`));
+    await Promise.all([store.delete('long'), store.append('long', others)]);
+    expect(await reading).toEqual(others);
+  },
+);

@@ -23,9 +23,8 @@ test.each(['memory:', 'sqlite::memory:'])('parses %s', (url) => {
 });
 
 test.each([
-  ['postgres://u:secret@h/d', '--store names PostgreSQL, which is not supported yet.'],
-  ['postgresql://h/d', '--store names PostgreSQL'],
-  ['mysql://u:secret@h/d', '--store must be sqlite:PATH or memory:, not mysql:.'],
+  ['postgres://u:secret@h:port/d', '--store must be postgres://USER:PASSWORD@HOST:PORT/DATABASE'],
+  ['mysql://u:secret@h/d', '--store must be sqlite:PATH, postgres://HOST/DATABASE or memory:, not mysql:.'],
   ['runs.db', 'If runs.db is a file, write sqlite:runs.db.'],
   ['/abs/runs.db', 'If /abs/runs.db is a file, write sqlite:/abs/runs.db.'],
   ['sqlite:', '--store needs a path: sqlite:runs.db, or sqlite:/folder/runs.db.'],

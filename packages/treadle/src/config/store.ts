@@ -7,7 +7,11 @@ import type { Store } from '@treadle/store';
 import type * as StorePackage from '@treadle/store';
 import { CommandError } from '../command-line/command.ts';
 
-export type StoreLocation = { readonly type: 'memory' } | { readonly type: 'sqlite'; readonly file: string };
+/** Files of this machine that belong to the store, such as secrets, begin with `file`. */
+export type StoreLocation =
+  | { readonly type: 'memory' }
+  | { readonly type: 'sqlite'; readonly file: string }
+  | { readonly type: 'postgres'; readonly file: string; readonly url: string };
 
 export const DEFAULT_STORE = 'sqlite:.treadle/treadle.db';
 
@@ -16,12 +20,20 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
   if (url === 'memory:') return { type: 'memory' };
   const scheme = /^([a-z][a-z0-9+.-]+):/i.exec(url)?.[1]?.toLowerCase();
   if (scheme === 'postgres' || scheme === 'postgresql') {
-    throw new CommandError(`${from} names PostgreSQL, which is not supported yet. Use a file instead: sqlite:PATH.`);
+    if (!URL.canParse(url)) {
+      throw new CommandError(
+        `${from} must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters of the password escaped as in %40.`,
+      );
+    }
+    return { type: 'postgres', url, file: resolve(folder, '.treadle/postgres') };
   }
   if (scheme === undefined) {
-    throw new CommandError(`${from} must be sqlite:PATH or memory:. If ${url} is a file, write sqlite:${url}.`);
+    throw new CommandError(
+      `${from} must be sqlite:PATH, postgres://HOST/DATABASE or memory:. If ${url} is a file, write sqlite:${url}.`,
+    );
   }
-  if (scheme !== 'sqlite') throw new CommandError(`${from} must be sqlite:PATH or memory:, not ${scheme}:.`);
+  if (scheme !== 'sqlite')
+    throw new CommandError(`${from} must be sqlite:PATH, postgres://HOST/DATABASE or memory:, not ${scheme}:.`);
   const path = url.slice('sqlite:'.length);
   if (path === ':memory:') return { type: 'memory' };
   if (path === '' || /^\/\/[^/]/.test(path)) {
@@ -37,21 +49,21 @@ export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcess
 export async function openStore(location: StoreLocation): Promise<SessionStore> {
   if (location.type === 'memory') return memoryJournal();
   await createStoreFolder(dirname(location.file));
-  return durablyRead(await openUrl(`sqlite:${location.file}`, 'Or run without storing anything: --store memory:'));
+  return durablyRead(await openUrl(urlOf(location), 'Or run without storing anything: --store memory:'));
 }
 
 /** Opens the store of a server, which stores responses beside runs. */
 export async function openServerStore(location: StoreLocation): Promise<Store> {
   if (location.type === 'memory') return openUrl('memory:');
   await createStoreFolder(dirname(location.file));
-  return openUrl(`sqlite:${location.file}`, 'Or serve without storing anything: --store memory:');
+  return openUrl(urlOf(location), 'Or serve without storing anything: --store memory:');
 }
 
 /** Opens the store of a command that needs existing runs. */
 export async function openExistingStore(location: StoreLocation): Promise<Store> {
   rejectMemoryStore(location);
-  if (!existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
-  return durablyRead(await openUrl(`sqlite:${location.file}`));
+  if (location.type === 'sqlite' && !existsSync(location.file)) throw new CommandError(missingStoreText(location.file));
+  return durablyRead(await openUrl(urlOf(location)));
 }
 
 /**
@@ -77,8 +89,31 @@ function durablyRead(store: Store): Store {
   };
 }
 
-export function rejectMemoryStore(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {
+type StoredLocation = Exclude<StoreLocation, { readonly type: 'memory' }>;
+
+function urlOf(location: StoredLocation): string {
+  return location.type === 'postgres' ? location.url : `sqlite:${location.file}`;
+}
+
+/** The store for people, without a password. */
+export function storeText(location: StoreLocation): string {
+  if (location.type === 'memory') return 'in memory, deleted when the server stops';
+  if (location.type === 'sqlite') return location.file;
+  const { protocol, username, host, pathname } = new URL(location.url);
+  return `${protocol}//${username === '' ? '' : `${username}@`}${host}${pathname}`;
+}
+
+/** For commands that work on the file of a store. */
+export function requireStoreInFile(location: StoreLocation): asserts location is StoreLocation & { type: 'sqlite' } {
+  rejectMemoryStore(location);
   if (location.type === 'sqlite') return;
+  throw new CommandError(
+    `The store ${storeText(location)} is a database of PostgreSQL. Back it up, restore and check it with the tools of PostgreSQL, such as pg_dump; "treadle runs export" saves single runs.`,
+  );
+}
+
+export function rejectMemoryStore(location: StoreLocation): asserts location is StoredLocation {
+  if (location.type !== 'memory') return;
   throw new CommandError(
     'A memory: store ends with the command that uses it. Name another store: --store sqlite:PATH.',
   );

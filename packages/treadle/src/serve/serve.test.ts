@@ -12,7 +12,7 @@ test('welcomes users of a server without keys', () => {
     models: ['demo'],
     default: 'demo',
     options: { tools: readOnlyTools(local('.')) },
-    file: 'x/treadle.db',
+    store: 'x/treadle.db',
   });
   expect(text.split('\n')).toEqual([
     'Models: demo (default)',
@@ -32,7 +32,7 @@ test('welcomes users of a server with keys and default tools, and quotes names f
     models: ['a', "it's"],
     default: "it's",
     options: { tools: [], keys: [{ name: 'k', hash: '' }] },
-    file: undefined,
+    store: 'in memory, deleted when the server stops',
   });
   expect(text.split('\n')).toEqual([
     "Models: it's (default), a",
@@ -44,7 +44,7 @@ test('welcomes users of a server with keys and default tools, and quotes names f
     'Press Ctrl-C to stop.',
   ]);
   const offered = { tools: readOnlyTools(local('.')), defaultTools: ['read'] };
-  expect(welcomeText({ url: URL, models: ['a'], default: 'a', options: offered, file: undefined })).toContain(
+  expect(welcomeText({ url: URL, models: ['a'], default: 'a', options: offered, store: 'in memory' })).toContain(
     'Tools:  read, glob, grep; every request gets read\n',
   );
 });

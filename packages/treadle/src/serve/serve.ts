@@ -10,7 +10,7 @@ import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
-import { openServerStore } from '../config/store.ts';
+import { openServerStore, storeText } from '../config/store.ts';
 import { openAgents, problemText } from '../agents/command-agents.ts';
 import { agentFolders } from '../config/agents.ts';
 import { openModel } from '../models/open-model.ts';
@@ -191,9 +191,9 @@ export const serveCommand: Command = defineCommand({
       io.stdout.write(`Treadle listens on ${address}\n`);
       for (const notice of [...offered.notices, ...(edge?.notices ?? [])]) warn(notice);
       if (io.stderr.isTTY) {
-        const file = context.store.type === 'memory' ? undefined : context.store.file;
+        const store = storeText(context.store);
         const names = [...models.choices.keys()];
-        io.stderr.write(`${welcomeText({ url, models: names, default: models.default, options, file })}\n`);
+        io.stderr.write(`${welcomeText({ url, models: names, default: models.default, options, store })}\n`);
       }
       await stop.received;
       if (io.stderr.isTTY) io.stderr.write('Stopping; press Ctrl-C again to quit immediately.\n');
@@ -355,8 +355,8 @@ export function welcomeText(server: {
   readonly models: readonly string[];
   readonly default: string;
   readonly options: ServeOptions;
-  /** The file of the store; absent if it is in memory. */
-  readonly file: string | undefined;
+  /** Where it stores, without a password. */
+  readonly store: string;
 }): string {
   const { url, options } = server;
   const hasKeys = (options.keys ?? []).length > 0;
@@ -367,7 +367,7 @@ export function welcomeText(server: {
   return [
     `Models: ${[`${server.default} (default)`, ...others].join(', ')}`,
     ...(tools.length > 0 ? [`Tools:  ${tools.join(', ')}; ${offer}`] : []),
-    `Store:  ${server.file ?? 'in memory, deleted when the server stops'}`,
+    `Store:  ${server.store}`,
     '',
     `Point any OpenAI client at ${url}/v1${hasKeys ? ', with one of your keys' : '; any key will do'}. Or try:`,
     `  ${curlCommand(url, { model: server.default, hasKeys, hasTools: tools.includes('glob') })}`,

@@ -6,7 +6,7 @@ import { CommandError, defineCommand, EXIT, SUMMARIES } from '../command-line/co
 import type { Command, CommandGroup, Flags, Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
-import { createStoreFolder, loadStorePackage, missingStoreText, rejectMemoryStore } from '../config/store.ts';
+import { createStoreFolder, loadStorePackage, missingStoreText, requireStoreInFile } from '../config/store.ts';
 import type { Io } from '../terminal/io.ts';
 import { plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
@@ -46,7 +46,7 @@ function storeCommand<const F extends Flags>(
     examples,
     async run({ values, arguments: args }, io) {
       const { store } = await resolveContext(values, io);
-      rejectMemoryStore(store);
+      requireStoreInFile(store);
       const progress = progressLine(io);
       const interrupt = catchInterrupt(io);
       try {

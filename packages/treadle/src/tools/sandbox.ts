@@ -181,7 +181,7 @@ function sandboxOptions(context: CommandContext): SandboxOptions {
       ...context.packages.ofProject.map((own) => own.folder),
       ...agentFolders(context),
     ],
-    ...(store.type === 'sqlite' && {
+    ...(store.type !== 'memory' && {
       hide: [store.file, `${store.file}-wal`, `${store.file}-shm`, `${store.file}.secrets`],
     }),
     ...(sandbox.network === true && { hosts: allowedHosts(commandPolicy(context, 'policy')) }),

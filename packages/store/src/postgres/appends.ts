@@ -1,0 +1,423 @@
+import { crc32 } from 'node:zlib';
+import {
+  callerOf,
+  checkRunNames,
+  entryOutOfOrder,
+  summaryOf,
+  TreadleError,
+  type Journal,
+  type JournalEntry,
+  type Lease,
+  type RunStatus,
+  type Stored,
+} from '@treadle/core';
+import type { CommitListener } from '../ports/store.ts';
+import { encodeWithInput } from '../records/input.ts';
+import { factColumns, inputOf } from '../records/json.ts';
+import { ALL_RUNS, type Changes } from './changes.ts';
+import { bytesOrNull, type Database } from './connection.ts';
+import { isConflict, isDisconnected, storeError } from './failure.ts';
+import { findHead, type Leases, type Times } from './leases.ts';
+import { NOTICES } from './notices.ts';
+import { ACCEPT_MS, type Job, type Jobs, type Kind, type RunQueue } from './run-queue.ts';
+import { encodeJson, encodeJsonWithInput, findKnownMessages, messagesOf, type EncodedJson } from './texts.ts';
+
+/**
+ * Appends entries. Those of many runs are one statement (`append_entries`), and one commit.
+ *
+ * 1. The statement changes a head only if it has the token, the nonce and the number of entries that the caller expects. Others
+ *    of the group are not affected by one that does not fit.
+ * 2. If the connection is lost, the group is sent again. A head that is past the entries then has them: their sums tell.
+ * 3. Entries that were `written` are lost if the database crashes while this process lives on. The head then has fewer entries
+ *    than the driver has written with this lease. It gets `lease-lost`, and the run can be resumed.
+ * 4. For `ACCEPT_MS` after its lease was acquired, or an append of it has waited, the entries of a run are accepted, if that
+ *    suffices: nothing is returned, and they are written within `ACCEPT_MS`. If that fails, the lease does too.
+ */
+export interface Appends {
+  readonly acquire: (runId: string) => Promise<Lease>;
+  readonly append: Journal['append'];
+  readonly kind: Kind;
+  readonly onCommit: (listener: CommitListener) => void;
+}
+
+interface AppendsParts {
+  readonly queue: () => RunQueue;
+  readonly leases: Leases;
+  readonly changes: Changes;
+  /** A notice is added for these statuses. */
+  readonly noticed: ReadonlySet<RunStatus>;
+  readonly retryMs: number;
+}
+
+interface AppendJob extends Job, Omit<PromiseWithResolvers<void>, 'promise'> {
+  readonly entries: readonly JournalEntry[];
+  readonly encoded: readonly EncodedEntry[];
+  readonly lease: Lease | undefined;
+  readonly until: Stored;
+  readonly since: number;
+  /** It is performed alone, because the group that it was in did not fit. */
+  isAlone: boolean;
+}
+
+interface EncodedEntry extends EncodedJson {
+  readonly seq: number;
+  readonly sum: number;
+}
+
+/** The jobs of one run, as one. */
+interface Batch {
+  readonly runId: string;
+  readonly jobs: readonly AppendJob[];
+  readonly lease: Lease | undefined;
+  readonly entries: readonly JournalEntry[];
+  readonly encoded: readonly EncodedEntry[];
+}
+
+interface Writer {
+  waitedAt: number;
+  /** How many entries the run has, as far as was written with this lease. */
+  written: number;
+}
+
+const MOST_ACCEPTED_CHARS = 100_000;
+const MOST_CONFLICTS = 20;
+
+export function openAppends(db: Database, { queue, leases, changes, noticed, retryMs }: AppendsParts): Appends {
+  const writers = new WeakMap<Lease, Writer>();
+  let acceptedChars = 0;
+  let isDelayed = false;
+  let listener: CommitListener | undefined;
+
+  function append(
+    runId: string,
+    added: readonly JournalEntry[],
+    lease?: Lease,
+    until: Stored = 'durable',
+  ): void | Promise<void> {
+    const writer = lease && writers.get(lease);
+    const isAccepted = until === 'accepted' && writer !== undefined && added.length > 0 && canAccept(lease!, writer);
+    if (!isAccepted) return appendAndWait(runId, added, lease, until);
+    const job = jobOf({ runId, added, lease, until, isAccepted }, (error) => leases.fail(lease!, error));
+    acceptedChars += job.chars;
+    queue().add(job);
+  }
+
+  /** If the entries could not be written, only the lease could tell. */
+  function canAccept(lease: Lease, { waitedAt }: Writer): boolean {
+    const isRecent = performance.now() - waitedAt < ACCEPT_MS;
+    return isRecent && !isDelayed && acceptedChars < MOST_ACCEPTED_CHARS && leases.isHeld(lease);
+  }
+
+  async function appendAndWait(
+    runId: string,
+    added: readonly JournalEntry[],
+    lease: Lease | undefined,
+    until: Stored,
+  ): Promise<void> {
+    if (added.length === 0) {
+      await queue().settled(runId);
+      return void (await db.read((query) => query('SELECT treadle.make_durable()', [])));
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const job: AppendJob = { ...jobOf({ runId, added, lease, until, isAccepted: false }, reject), resolve };
+    queue().add(job);
+    await promise;
+    const writer = lease && writers.get(lease);
+    if (writer) writer.waitedAt = performance.now();
+    else if (lease) writers.set(lease, { waitedAt: performance.now(), written: added.at(-1)!.seq + 1 });
+  }
+
+  interface Given {
+    readonly runId: string;
+    readonly added: readonly JournalEntry[];
+    readonly lease: Lease | undefined;
+    readonly until: Stored;
+    readonly isAccepted: boolean;
+  }
+
+  /** Encodes at once, because the caller may change the array before the entries are written. */
+  function jobOf({ runId, added, lease, until, isAccepted }: Given, reject: (error: TreadleError) => void): AppendJob {
+    checkRunNames(runId, added[0]);
+    const entries = [...added];
+    const encoded = entries.map((entry) => encodeEntry(runId, entry));
+    const chars = encoded.reduce((sum, { size }) => sum + size, 0);
+    const job = { kind: 'append', runId, isAccepted, chars, entries, encoded, lease, until, since: performance.now() };
+    return { ...job, isAlone: false, resolve() {}, reject };
+  }
+
+  async function perform(groups: readonly Jobs[]): Promise<void> {
+    const batches = groups.map(batchOf);
+    for (const { jobs } of batches) for (const job of jobs) if (job.isAccepted) acceptedChars -= job.chars;
+    try {
+      await performBatches(batches);
+    } catch (error) {
+      // A defect must not leave anybody waiting.
+      for (const batch of batches) reject(batch, storeError(error, db.location));
+    }
+  }
+
+  async function performBatches(batches: readonly Batch[]): Promise<void> {
+    // Entries with a gap between them fit no head.
+    const [ordered, others] = [batches.filter(areInOrder), batches.filter((batch) => !areInOrder(batch))];
+    await Promise.all(others.map((batch) => settle(batch, false)));
+    let open: readonly Batch[] = ordered;
+    if (open.length === 0) return;
+    let isRepeated = false;
+    let sendsAll = false;
+    let conflicts = 0;
+    const until = performance.now() + retryMs;
+    for (let pause = 10; ; pause = Math.min(2 * pause, 500)) {
+      const at = leases.times();
+      try {
+        const done = await send(open, sendsAll);
+        isDelayed = false;
+        const written = open.filter((_, index) => done.has(index));
+        for (const batch of written) resolve(batch, at);
+        if (written.length > 0) report(written);
+        const isAgain = isRepeated;
+        open = (
+          await Promise.all(open.filter((_, index) => !done.has(index)).map((batch) => settle(batch, isAgain)))
+        ).flat();
+        if (open.length === 0) return;
+      } catch (error) {
+        const again = isDisconnected(error)
+          ? performance.now() + pause < until
+          : isConflict(error) && ++conflicts < MOST_CONFLICTS;
+        if (!again) return open.forEach((batch) => reject(batch, storeError(error, db.location)));
+        isDelayed = isDisconnected(error);
+        isRepeated ||= isDelayed;
+        // A message that was known is gone.
+        sendsAll ||= isConflict(error);
+        await new Promise((resolve) => setTimeout(resolve, pause * Math.random()));
+      }
+    }
+  }
+
+  function report(batches: readonly Batch[]): void {
+    const jobs = batches.flatMap((batch) => batch.jobs);
+    listener?.(performance.now() - Math.min(...jobs.map(({ since }) => since)), jobs.length);
+    const hasNotices = batches.some(({ entries }) => noticed.has(entries.at(-1)!.status ?? 'running'));
+    changes.changed(...batches.map(({ runId }) => runId), ALL_RUNS, ...(hasNotices ? [NOTICES] : []));
+  }
+
+  /** Resolves to the indexes of the batches that were appended. */
+  async function send(batches: readonly Batch[], sendsAll: boolean): Promise<ReadonlySet<number>> {
+    const inputs = sendsAll ? [] : batches.flatMap(({ encoded }) => encoded[0]?.input ?? []);
+    const isKnown = inputs.length === 0 ? () => false : await db.read((query) => findKnownMessages(query, inputs));
+    const columns = columnsOf(batches, isKnown);
+    const isDurable = batches.some(({ jobs }) => jobs.some(({ until }) => until === 'durable'));
+    const { rows } = await db.once<{ readonly done: readonly number[] }>(APPEND, [
+      JSON.stringify(batches.map((batch, index) => headerOf(batch, index))),
+      isDurable,
+      ...columns,
+    ]);
+    return new Set(rows[0]!.done);
+  }
+
+  function headerOf({ runId, lease, entries, encoded }: Batch, i: number): object {
+    const [first, last] = [entries[0]!, entries.at(-1)!];
+    const key = leases.keyOf(lease);
+    const status: RunStatus = last.status ?? 'running';
+    const isOpen = status === 'running' || status === 'paused';
+    const header = {
+      i,
+      run: hex(runId),
+      next: first.seq,
+      count: entries.length,
+      token: key?.token ?? null,
+      nonce: key?.nonce ?? null,
+      updated_at: last.event.at,
+      ended_at: isOpen ? null : last.event.at,
+      status,
+      wake_at: last.wakeAt ?? null,
+      notice: noticed.has(status),
+      same: entries.every((entry) => entry.status === last.status),
+      is_child: callerOf(first) !== undefined,
+    };
+    if (first.seq > 0) return header;
+    const summary = summaryOf(runId, first, last);
+    const [session, task, labels] = factColumns(summary);
+    const { input } = encoded[0]!;
+    return {
+      ...header,
+      started_at: summary.startedAt,
+      model: hex(summary.model),
+      title: hex(summary.title.toWellFormed()),
+      folded_title: hex(foldCase(summary.title.toWellFormed())),
+      tenant: hex(summary.tenant),
+      parent: hex(summary.parent),
+      wake_at: summary.wakeAt ?? null,
+      session: hex(session),
+      task: hex(task),
+      labels,
+      label_pairs: labelPairs(summary.labels ?? {}).map((pair) => pair.toString('hex')),
+      input_last: input?.last.toString('hex') ?? null,
+      input_at: input?.at ?? null,
+    };
+  }
+
+  /** Settles a batch that did not fit the head of its run. Resolves to those that have to be sent again. */
+  async function settle(batch: Batch, isRepeated: boolean): Promise<readonly Batch[]> {
+    const { runId, jobs, lease, entries, encoded } = batch;
+    try {
+      const next = entries[0]!.seq;
+      const { row, sums } = await db.read(async (query) => {
+        const row = await findHead(query, runId);
+        const found = await query<{ readonly sum: number }>(
+          'SELECT sum FROM treadle.entries WHERE run = $1 AND seq >= $2 AND seq < $3 ORDER BY seq',
+          [row?.id ?? -1, next, next + entries.length],
+        );
+        return { row, sums: found.rows.map(({ sum }) => sum) };
+      });
+      // It was written before the connection was lost.
+      if (isRepeated && sums.length === entries.length && encoded.every(({ sum }, index) => sum === sums[index])) {
+        resolve(batch, undefined);
+        report([batch]);
+        return [];
+      }
+      const problem = await leases.problem(runId, row, lease);
+      if (problem) return reject(batch, problem);
+      const stored = row?.entries ?? 0;
+      const misplaced = entries.findIndex(({ seq }, index) => seq !== stored + index);
+      // A lease without a driver was ended, or another driver has released its own. A head is created again.
+      if (misplaced < 0) return [batch];
+      const writer = lease && writers.get(lease);
+      if (writer && stored < writer.written && next >= writer.written)
+        return reject(batch, entriesLost(runId, stored, next));
+      if (!lease && jobs.length > 1) return jobs.map((job) => batchOf([job]));
+      return reject(batch, entryOutOfOrder(runId, stored, entries[misplaced]!.seq));
+    } catch (error) {
+      return reject(batch, storeError(error, db.location));
+    }
+  }
+
+  function resolve({ jobs, lease, entries }: Batch, at: Times | undefined): void {
+    const writer = lease && writers.get(lease);
+    if (writer) writer.written = entries.at(-1)!.seq + 1;
+    if (lease && at) leases.renewed(lease, at);
+    for (const job of jobs) job.resolve();
+  }
+
+  /** Jobs of the same driver that were added before it was told fail as well: they may fit by chance. */
+  function reject({ runId, jobs, lease }: Batch, error: TreadleError): readonly Batch[] {
+    for (const job of jobs) job.reject(error);
+    if (!lease) return [];
+    const later = queue().take(
+      runId,
+      (job) => job.kind === 'append' && (job as AppendJob).lease === lease,
+    ) as AppendJob[];
+    for (const job of later) {
+      if (job.isAccepted) acceptedChars -= job.chars;
+      job.reject(error);
+    }
+    return [];
+  }
+
+  return {
+    append,
+    async acquire(runId) {
+      const lease = await leases.acquire(runId);
+      writers.set(lease, { waitedAt: performance.now(), written: 0 });
+      return lease;
+    },
+    kind: { isJoined, perform },
+    onCommit(told) {
+      listener = told;
+    },
+  };
+}
+
+/** Entries of the same driver that follow each other are appended together. */
+function isJoined(before: Job, job: Job): boolean {
+  const [a, b] = [before as AppendJob, job as AppendJob];
+  return (
+    b.kind === 'append' &&
+    a.lease === b.lease &&
+    b.entries[0]!.seq === a.entries.at(-1)!.seq + 1 &&
+    areInOrder(a) &&
+    areInOrder(b)
+  );
+}
+
+function areInOrder({ entries }: Pick<Batch, 'entries'>): boolean {
+  return entries.every(({ seq }, index) => seq === entries[0]!.seq + index);
+}
+
+function batchOf(given: readonly Job[]): Batch {
+  const jobs = given as readonly AppendJob[];
+  const { runId, lease } = jobs[0]!;
+  return {
+    runId,
+    jobs,
+    lease,
+    entries: jobs.flatMap(({ entries }) => entries),
+    encoded: jobs.flatMap(({ encoded }) => encoded),
+  };
+}
+
+function encodeEntry(runId: string, entry: JournalEntry): EncodedEntry {
+  const { seq } = entry;
+  const before = sumBefore(runId, seq);
+  if (seq !== 0) {
+    const json = JSON.stringify(entry);
+    return { ...encodeJson(json), seq, sum: crc32(json, before) };
+  }
+  const json = encodeWithInput(entry, inputOf(entry));
+  return { ...encodeJsonWithInput(json), seq, sum: json.crc(before) };
+}
+
+/** Continued by the sum of an entry, so that it fits only there. */
+export function sumBefore(runId: string, seq: number): number {
+  return crc32(`${runId} ${seq}`);
+}
+
+function columnsOf(batches: readonly Batch[], isKnown: (digest: Buffer) => boolean): readonly unknown[] {
+  const entries: unknown[][] = [[], [], [], [], []];
+  const texts: unknown[][] = [[], [], [], []];
+  const messages: unknown[][] = [[], [], [], [], []];
+  for (const [job, { encoded }] of batches.entries()) {
+    for (const one of encoded) {
+      addRow(entries, [job, one.seq, one.stored, one.sum, one.size]);
+      const input = one.input && messagesOf(one.input, isKnown);
+      for (const message of input?.messages ?? []) {
+        addRow(messages, [job, message.digest, message.previous, message.depth, message.text]);
+      }
+      for (const { digest, content, message } of [...one.texts, ...(input?.texts ?? [])]) {
+        addRow(texts, [job, digest, content, message]);
+      }
+    }
+  }
+  return [...entries, ...texts, ...messages];
+}
+
+function addRow(columns: readonly unknown[][], row: readonly unknown[]): void {
+  for (const [index, value] of row.entries()) columns[index]!.push(value);
+}
+
+const APPEND = `SELECT treadle.append_entries($1::json, $2,
+  $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[],
+  $8::integer[], $9::bytea[], $10::text[], $11::bytea[],
+  $12::integer[], $13::bytea[], $14::bytea[], $15::integer[], $16::text[]) AS done`;
+
+function hex(name: string | null | undefined): string | null {
+  return bytesOrNull(name)?.toString('hex') ?? null;
+}
+
+/** Upper and lower case of ASCII letters are the same in a search. */
+export function foldCase(title: string): string {
+  return title.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}
+
+/** UTF-8 does not contain the byte between name and value. */
+export function labelPairs(labels: Readonly<Record<string, string>>): readonly Buffer[] {
+  return Object.entries(labels).map(([name, value]) =>
+    Buffer.concat([Buffer.from(name), Buffer.of(0xff), Buffer.from(value)]),
+  );
+}
+
+function entriesLost(runId: string, stored: number, next: number): TreadleError {
+  return new TreadleError(
+    'lease-lost',
+    `The database has lost the entries ${stored} to ${next - 1} of run "${runId}", because it crashed before they were durable. Nothing was written. Resume the run: it goes on after entry ${stored - 1}.`,
+  );
+}

@@ -1,0 +1,236 @@
+import { TreadleError } from '@treadle/core';
+import type * as PgModule from 'pg';
+import { isConflict, isDisconnected, storeError } from './failure.ts';
+
+export interface Rows<Row> {
+  readonly rows: readonly Row[];
+  /** How many rows were found or changed. */
+  readonly count: number;
+}
+
+/** Performs a statement. `values` replace `$1`, `$2`, … */
+export type Query = <Row = Readonly<Record<string, unknown>>>(
+  text: string,
+  values?: readonly unknown[],
+) => Promise<Rows<Row>>;
+
+/**
+ * The connections to a database.
+ *
+ * 1. A connection that is lost is replaced. What was being read is read again, and a transaction that was not being committed is
+ *    repeated, for up to `retryMs`: so a restart of the database is a pause.
+ * 2. If the connection is lost while a transaction is committed, nobody can say whether it was. The call rejects and says so.
+ * 3. Nothing depends on the state of a session, except prepared statements. Those are not used behind a pooler, which is
+ *    recognised by its answer: the number of the process that it names is not that of the server.
+ */
+export interface Database {
+  /** Names the store in errors, without the password. */
+  readonly location: string;
+  /** Performs statements on one connection, without a transaction. They only read, or can be repeated. */
+  readonly read: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
+  /** Performs a transaction, which conflicts can repeat. Without `durable`, the commit does not wait for the disk. */
+  readonly write: <T>(work: (query: Query) => Promise<T>, until?: 'durable' | 'written') => Promise<T>;
+  /**
+   * Performs one statement, a transaction of its own, once. If the connection is lost, it may have been performed: rejects with the
+   * error of the connection (`isDisconnected`).
+   */
+  readonly once: Query;
+  /** Whether sessions belong to this process. Undefined: there was no connection yet. */
+  readonly isDirect: () => boolean | undefined;
+  /** A connection of its own, for notifications. The caller ends it. */
+  readonly connectAlone: () => Promise<PgModule.Client>;
+  readonly close: () => Promise<void>;
+}
+
+export interface DatabaseOptions {
+  readonly url: string;
+  /** How many connections there are at most. */
+  readonly connections: number;
+  /** How long to retry while the database cannot be reached. */
+  readonly retryMs: number;
+}
+
+/** Longer than any statement takes, unless the server is frozen. */
+const STATEMENT_MS = 60_000;
+const CONNECT_MS = 10_000;
+/** A process that is frozen inside of a transaction must not hold its locks for long. */
+const IDLE_IN_TRANSACTION_MS = 10_000;
+const MOST_CONFLICTS = 20;
+
+export async function openConnections({ url, connections, retryMs }: DatabaseOptions): Promise<Database> {
+  const { default: pg } = await import('pg');
+  const location = locationOf(url);
+  const types = { getTypeParser: typeParserOf(pg.types) } as unknown as PgModule.CustomTypesConfig;
+  const config: PgModule.ClientConfig = {
+    connectionString: url,
+    types,
+    keepAlive: true,
+    connectionTimeoutMillis: CONNECT_MS,
+    query_timeout: STATEMENT_MS + 5_000,
+    application_name: 'treadle',
+  };
+  let isDirect: boolean | undefined;
+  let isClosed = false;
+  const names = new Map<string, string>();
+  const pool = new pg.Pool({ ...config, max: connections, idleTimeoutMillis: 30_000, onConnect: prepareSession });
+  // A lost connection rejects the statement that uses it. Without listeners it would also end the process.
+  pool.on('error', () => {});
+  pool.on('connect', (client) => client.on('error', () => {}));
+
+  async function prepareSession(client: PgModule.ClientBase): Promise<void> {
+    const { rows } = await client.query<{ readonly pid: number }>('SELECT pg_backend_pid() AS pid');
+    isDirect = rows[0]!.pid === (client as unknown as { readonly processID: number }).processID;
+    if (!isDirect) return;
+    await client.query(
+      `SET statement_timeout = ${STATEMENT_MS}; SET idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}; SET jit = off`,
+    );
+  }
+
+  function nameOf(text: string): string {
+    const name = names.get(text) ?? `treadle_${names.size}`;
+    names.set(text, name);
+    return name;
+  }
+
+  function queryOn(client: PgModule.ClientBase): Query {
+    return async <Row>(text: string, values?: readonly unknown[]) => {
+      // Statements without values may be several, and are rare.
+      const statement =
+        values === undefined
+          ? { text }
+          : { text, values: values as unknown[], ...(isDirect && { name: nameOf(text) }) };
+      const { rows, rowCount } = await client.query(statement as PgModule.QueryConfig);
+      return { rows: rows as Row[], count: rowCount ?? 0 };
+    };
+  }
+
+  async function connect(): Promise<PgModule.PoolClient> {
+    if (isClosed) throw new TreadleError('store-failed', `The store ${location} is closed. Open it again.`);
+    return pool.connect();
+  }
+
+  /** `work` returns a connection to the pool; one that failed is closed. */
+  async function withClient<T>(work: (client: PgModule.PoolClient) => Promise<T>): Promise<T> {
+    const client = await connect();
+    let failure: unknown;
+    try {
+      return await work(client);
+    } catch (error) {
+      failure = error;
+      throw error;
+    } finally {
+      client.release(failure !== undefined && isDisconnected(failure));
+    }
+  }
+
+  async function retried<T>(attempt: () => Promise<T>): Promise<T> {
+    const until = performance.now() + retryMs;
+    let conflicts = 0;
+    for (let pause = 10; ; pause = Math.min(2 * pause, 500)) {
+      try {
+        return await attempt();
+      } catch (error) {
+        const isOver = isClosed || error instanceof UnknownOutcome || error instanceof TreadleError;
+        const again = isDisconnected(error)
+          ? performance.now() + pause < until
+          : isConflict(error) && ++conflicts < MOST_CONFLICTS;
+        if (isOver || !again) throw storeError(error instanceof UnknownOutcome ? error.cause : error, location);
+        await new Promise((resolve) => setTimeout(resolve, pause * Math.random()));
+      }
+    }
+  }
+
+  async function transaction<T>(work: (query: Query) => Promise<T>, until: 'durable' | 'written'): Promise<T> {
+    return withClient(async (client) => {
+      const query = queryOn(client);
+      await query(until === 'written' ? 'BEGIN; SET LOCAL synchronous_commit = off' : 'BEGIN');
+      let value: T;
+      try {
+        value = await work(query);
+      } catch (error) {
+        if (!isDisconnected(error)) await query('ROLLBACK');
+        throw error;
+      }
+      try {
+        await query('COMMIT');
+      } catch (error) {
+        throw isDisconnected(error) ? new UnknownOutcome(error, location) : error;
+      }
+      return value;
+    });
+  }
+
+  const database: Database = {
+    location,
+    read: (work) => retried(() => withClient((client) => work(queryOn(client)))),
+    write: (work, until = 'durable') => retried(() => transaction(work, until)),
+    once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
+    isDirect: () => isDirect,
+    async connectAlone() {
+      const client = new pg.Client(config);
+      client.on('error', () => {});
+      await client.connect();
+      return client;
+    },
+    async close() {
+      isClosed = true;
+      await pool.end();
+    },
+  };
+  try {
+    // Reports at once what is wrong with the address.
+    await withClient((client) => queryOn(client)('SELECT 1'));
+  } catch (error) {
+    await database.close();
+    throw storeError(error, location);
+  }
+  return database;
+}
+
+/** The connection was lost while a transaction was committed. */
+class UnknownOutcome extends Error {
+  override readonly cause: TreadleError;
+
+  constructor(error: unknown, location: string) {
+    super('unknown outcome');
+    this.cause = new TreadleError(
+      'store-failed',
+      `The connection to the store ${location} was lost while something was written, so it may have been written or not. Read it again.`,
+      { cause: error },
+    );
+  }
+}
+
+/** Whole numbers of 8 bytes are numbers: those of a store are small enough. */
+function typeParserOf(types: typeof PgModule.types): (oid: number, format?: string) => unknown {
+  return (oid, format) =>
+    oid === types.builtins.INT8
+      ? Number
+      : (types.getTypeParser as (...args: readonly unknown[]) => unknown)(oid, format);
+}
+
+/** The URL without the password. */
+function locationOf(url: string): string {
+  if (!URL.canParse(url)) {
+    throw new TreadleError(
+      'invalid-options',
+      'The URL of a store in PostgreSQL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with special characters escaped as in %40.',
+    );
+  }
+  const { protocol, username, host, pathname } = new URL(url);
+  return `${protocol}//${username === '' ? '' : `${username}@`}${host}${pathname}`;
+}
+
+/** A name as it is stored. Null, which is equal to nothing, if it cannot be encoded. */
+export function bytes(name: string): Buffer | null {
+  return name.isWellFormed() ? Buffer.from(name) : null;
+}
+
+/** The same for a name that may be absent. */
+export function bytesOrNull(name: string | null | undefined): Buffer | null {
+  return name === null || name === undefined ? null : bytes(name);
+}
+
+export function text(stored: Buffer): string {
+  return stored.toString();
+}

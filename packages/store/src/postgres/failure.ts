@@ -1,0 +1,86 @@
+import { messageOf, TreadleError } from '@treadle/core';
+
+/** Errors of PostgreSQL have SQLSTATE codes, those of the network have those of Node. */
+interface ReportedError {
+  readonly code?: string;
+  readonly message?: string;
+}
+
+function codeOf(error: unknown): string {
+  return String((error as ReportedError | undefined)?.code ?? '');
+}
+
+/** The transaction conflicts with another one, and can be repeated. A missing reference: what it used was deleted meanwhile. */
+export function isConflict(error: unknown): boolean {
+  return ['40001', '40P01', '23503'].includes(codeOf(error));
+}
+
+/** The connection is lost or cannot be made, or the server is starting, stopping or has no free connection. */
+export function isDisconnected(error: unknown): boolean {
+  const code = codeOf(error);
+  if (code.startsWith('08') || NETWORK.has(code)) return true;
+  return code === '' && /connection|timeout|not queryable|ended/i.test(messageOf(error));
+}
+
+const NETWORK = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'ECONNABORTED',
+  'EPIPE',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'ENOENT',
+  'EAI_AGAIN',
+  '57P01',
+  '57P02',
+  '57P03',
+  '57P05',
+  '25P03',
+  '53300',
+]);
+
+/** Converts an error of PostgreSQL or of the connection into one that says what to do. It never contains the password. */
+export function storeError(error: unknown, location: string): TreadleError {
+  if (error instanceof TreadleError) return error;
+  const [code, problem] = describeFailure(error);
+  return new TreadleError(code, `The store ${location} ${problem}`, { cause: error });
+}
+
+type StoreCode = 'store-full' | 'store-read-only' | 'store-locked' | 'store-failed';
+
+function describeFailure(error: unknown): readonly [StoreCode, string] {
+  const message = messageOf(error);
+  switch (codeOf(error)) {
+    case '53100':
+    case '53200':
+      return ['store-full', `cannot grow: ${message}. Free some space of the database and retry.`];
+    case '25006':
+      return ['store-read-only', 'cannot be written: the server is read-only. Connect to the primary server.'];
+    case '42501':
+      return [
+        'store-read-only',
+        `cannot be used: ${message}. Give this user a schema: "CREATE SCHEMA treadle AUTHORIZATION USER".`,
+      ];
+    case '28P01':
+    case '28000':
+      return ['store-failed', `cannot be opened: ${message}. Check user and password.`];
+    case '3D000':
+      return ['store-failed', `cannot be opened: ${message}. Create the database: "createdb NAME".`];
+    case 'ENOTFOUND':
+    case 'EAI_AGAIN':
+      return ['store-failed', 'cannot be opened: the host is not known. Check its name.'];
+    case '55P03':
+    case '57014':
+      return ['store-locked', `did not answer in time: ${message}. Retry; if it stays, look for long transactions.`];
+    case '53300':
+      return ['store-failed', 'has no free connection. Raise max_connections of the server, or use a pooler.'];
+    default:
+      return isDisconnected(error)
+        ? [
+            'store-failed',
+            `cannot be reached: ${message || codeOf(error)}. Check that PostgreSQL runs there, and retry.`,
+          ]
+        : ['store-failed', `failed: ${message}.`];
+  }
+}

@@ -1,0 +1,74 @@
+import { randomUUID } from 'node:crypto';
+import { expect, test } from 'vitest';
+import { withClient } from '../../test/postgres-server.ts';
+import { testDatabase } from '../../test/shared-postgres.ts';
+import { openStore } from '../open.ts';
+import { postgresStore } from './store.ts';
+import { VERSION } from './schema.ts';
+
+test('opens the database that a URL names, and several processes create its tables once', async () => {
+  await using database = await testDatabase();
+  await withClient(database.url, (client) => client.query('DROP SCHEMA treadle CASCADE'));
+  const stores = await Promise.all(Array.from({ length: 4 }, () => openStore(database.url)));
+  expect(await stores[0]!.list()).toEqual([]);
+  await Promise.all(stores.map((store) => store.close()));
+  const { rows } = await withClient(database.url, (client) => client.query('SELECT version FROM treadle.store'));
+  expect(rows).toEqual([{ version: VERSION }]);
+});
+
+test('refuses a store of a newer version', async () => {
+  await using database = await testDatabase();
+  await withClient(database.url, (client) => client.query('UPDATE treadle.store SET version = version + 1'));
+  await expect(openStore(database.url)).rejects.toMatchObject({ code: 'store-newer' });
+});
+
+test('says what is wrong with an address, without the password', async () => {
+  await using database = await testDatabase();
+  const failure = async (change: (url: URL) => void): Promise<string> => {
+    const url = new URL(database.url);
+    change(url);
+    return openStore(url.href).then(
+      () => 'opened',
+      (error: Error) => error.message,
+    );
+  };
+  const texts = [
+    await failure((url) => (url.port = '1')),
+    await failure((url) => (url.pathname = `/${randomUUID()}`)),
+    await failure((url) => (url.username = 'nobody_known')),
+  ];
+  expect(texts[0]).toMatch(
+    /^The store postgres:\/\/treadle@127\.0\.0\.1:1\/.* cannot be reached: .*Check that PostgreSQL runs there/,
+  );
+  expect(texts[1]).toMatch(/cannot be opened: database ".*" does not exist\. Create the database/);
+  expect(texts[2]).toMatch(/cannot be opened: role "nobody_known" does not exist\. Check user and password\./);
+  for (const text of texts) expect(text).not.toContain('secret');
+  await expect(openStore('postgres://user:secret@host:port/db')).rejects.toThrow(/must be postgres:\/\/USER:PASSWORD@/);
+});
+
+test('says what is missing if the user may not create a schema', async () => {
+  await using database = await testDatabase();
+  const name = `guest_${process.pid}`;
+  await withClient(database.url, async (client) => {
+    await client.query('DROP SCHEMA treadle CASCADE');
+    await client.query(`CREATE ROLE ${name} LOGIN PASSWORD 'secret'`);
+  });
+  const url = new URL(database.url);
+  url.username = name;
+  await expect(openStore(url.href)).rejects.toMatchObject({
+    code: 'store-read-only',
+    message: expect.stringContaining('CREATE SCHEMA treadle AUTHORIZATION'),
+  });
+  await withClient(database.url, (client) => client.query(`CREATE SCHEMA treadle AUTHORIZATION ${name}`));
+  const store = await openStore(url.href);
+  expect(await store.list()).toEqual([]);
+  await store.close();
+  await withClient(database.url, (client) => client.query(`DROP SCHEMA treadle CASCADE; DROP ROLE ${name}`));
+});
+
+test('rejects what is no URL of PostgreSQL, and options that do not exist', async () => {
+  await expect(postgresStore('sqlite:x')).rejects.toMatchObject({ code: 'invalid-options' });
+  await expect(postgresStore('postgres://h/d', { ttl: 1 } as object)).rejects.toMatchObject({
+    code: 'invalid-options',
+  });
+});

@@ -1,0 +1,22 @@
+import { describe } from 'vitest';
+import { budgetsContract } from './budgets.ts';
+import { conversationsContract } from './conversations.ts';
+import { inboxContract } from './inbox.ts';
+import { noticesContract } from './notices.ts';
+import { pagesContract } from './pages.ts';
+import { ratesContract } from './rates.ts';
+import { requestsContract } from './requests.ts';
+import { streamsContract } from './streams.ts';
+import type { TempStores } from './temp-stores.ts';
+
+/** The tests that every store has to pass, besides those of its journal (`test/journal/contract`). */
+export function storeContract(name: string, tempStore: () => Promise<TempStores>): void {
+  describe(`${name}: requests`, () => void requestsContract(tempStore));
+  describe(`${name}: conversations`, () => void conversationsContract(tempStore));
+  describe(`${name}: streams`, () => void streamsContract(tempStore));
+  describe(`${name}: pages`, () => void pagesContract(tempStore));
+  describe(`${name}: notices`, () => void noticesContract(tempStore));
+  describe(`${name}: inbox`, () => void inboxContract(tempStore));
+  describe(`${name}: budgets`, () => void budgetsContract(tempStore));
+  describe(`${name}: rates`, () => void ratesContract(tempStore));
+}
