@@ -1,10 +1,11 @@
 import { execFileSync } from 'node:child_process';
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { release } from 'node:os';
-import { delimiter, isAbsolute, join } from 'node:path';
+import { delimiter, isAbsolute, join, resolve, sep } from 'node:path';
 import { bubblewrap } from './bubblewrap.ts';
 import type { Engine, EngineName } from './engine.ts';
 import { firejail } from './firejail.ts';
+import { isWithin } from './lookups.ts';
 import { podman } from './podman.ts';
 import { seatbelt } from './seatbelt.ts';
 
@@ -41,10 +42,19 @@ function groupOptions(): readonly string[] {
   return existsSync('/sys/fs/cgroup/cgroup.controllers') ? [] : ['--runtime=runc', '--cgroup-manager=cgroupfs'];
 }
 
+/**
+ * Where programs are looked for that run outside, as this process: never where commands of a sandbox can
+ * put one. npm and npx put the folder `node_modules/.bin` of the project first in PATH.
+ */
+export function trustedFolders(): readonly string[] {
+  const given = (process.env.PATH ?? '').split(delimiter);
+  const isTrusted = (folder: string): boolean =>
+    isAbsolute(folder) && !folder.split(sep).includes('node_modules') && !isWithin(process.cwd(), resolve(folder));
+  return [...given, '/usr/local/bin', '/usr/bin', '/bin'].filter(isTrusted);
+}
+
 function programOf(name: string): string | undefined {
-  const folders = [...(process.env.PATH ?? '').split(delimiter), '/usr/local/bin', '/usr/bin', '/bin'];
-  return folders
-    .filter((folder) => isAbsolute(folder))
+  return trustedFolders()
     .map((folder) => join(folder, name))
     .find((path) => {
       try {

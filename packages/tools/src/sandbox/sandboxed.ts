@@ -10,6 +10,7 @@ import { checkedAfterwards, isUntouched } from './afterwards.ts';
 import { blockedText } from './blocked.ts';
 import { guardDisk } from './disk-guard.ts';
 import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
+import { trustedFolders } from './engines.ts';
 import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
@@ -326,7 +327,8 @@ interface UserGit {
 function userGit(): UserGit {
   let listed: string;
   try {
-    listed = execFileSync('git', ['config', '--list', '-z'], { encoding: 'utf8', stdio: 'pipe', cwd: '/' });
+    const env = { ...process.env, PATH: trustedFolders().join(delimiter) };
+    listed = execFileSync('git', ['config', '--list', '-z'], { encoding: 'utf8', stdio: 'pipe', cwd: '/', env });
   } catch {
     listed = '';
   }
