@@ -153,8 +153,23 @@ function digestOf(name: string): string {
   return hash('sha1', name, 'base64url').slice(0, 12);
 }
 
+/** Listeners that are being called in several turns, and whether they have to be called again after that. */
+const calling = new WeakMap<Set<() => void>, { isAgain: boolean }>();
+
 /** Calls those that still listen: the first at once, and others in later turns, so that many do not block the event loop. */
-function callSome(listeners: Set<() => void>, called: readonly (() => void)[] = [...listeners]): void {
+function callSome(listeners: Set<() => void>): void {
+  const current = calling.get(listeners);
+  if (current) current.isAgain = true;
+  else callNext(listeners, [...listeners]);
+}
+
+function callNext(listeners: Set<() => void>, called: readonly (() => void)[]): void {
+  if (called.length > LISTENERS_PER_TURN) {
+    if (!calling.has(listeners)) calling.set(listeners, { isAgain: false });
+    setImmediate(callNext, listeners, called.slice(LISTENERS_PER_TURN));
+  } else if (calling.get(listeners)?.isAgain) {
+    calling.set(listeners, { isAgain: false });
+    setImmediate(callNext, listeners, [...listeners]);
+  } else calling.delete(listeners);
   for (const listener of called.slice(0, LISTENERS_PER_TURN)) if (listeners.has(listener)) listener();
-  if (called.length > LISTENERS_PER_TURN) setImmediate(callSome, listeners, called.slice(LISTENERS_PER_TURN));
 }

@@ -127,6 +127,6 @@ export function streamsContract(tempStore: () => Promise<TempStores>): void {
       void streams.append('conv', 1, [event(1)]);
     });
     clearImmediate(ticking);
-    expect(perTurn.filter((count) => count > 0)).toEqual([50, 50, 20]);
+    expect(Math.max(...perTurn)).toBe(50);
   });
 }

@@ -1,6 +1,7 @@
 import { appendFile, chmod, readFile, rename, writeFile } from 'node:fs/promises';
+import { dirname } from 'node:path';
 import { messageOf } from '@treadle/core';
-import type { StoreLocation } from '../config/store.ts';
+import { createStoreFolder, type StoreLocation } from '../config/store.ts';
 
 /** What the user has entered, for the line editor. */
 export interface ChatHistory {
@@ -24,6 +25,7 @@ export const NO_HISTORY: ChatHistory = { entries: [], add() {}, saved: async () 
 export async function openHistory(store: StoreLocation): Promise<ChatHistory> {
   if (store.type === 'memory') return NO_HISTORY;
   const file = `${store.file}.chat-history`;
+  if (store.type === 'postgres') await createStoreFolder(dirname(file));
   const all = await readEntries(file);
   const entries = all.slice(-MAX_ENTRIES);
   let problem: string | undefined;

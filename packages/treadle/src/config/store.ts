@@ -48,14 +48,14 @@ export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcess
 /** Opens the store of a command that creates runs. Creates the store if it does not exist. */
 export async function openStore(location: StoreLocation): Promise<SessionStore> {
   if (location.type === 'memory') return memoryJournal();
-  await createStoreFolder(dirname(location.file));
+  if (location.type === 'sqlite') await createStoreFolder(dirname(location.file));
   return durablyRead(await openUrl(urlOf(location), 'Or run without storing anything: --store memory:'));
 }
 
 /** Opens the store of a server, which stores responses beside runs. */
 export async function openServerStore(location: StoreLocation): Promise<Store> {
   if (location.type === 'memory') return openUrl('memory:');
-  await createStoreFolder(dirname(location.file));
+  if (location.type === 'sqlite') await createStoreFolder(dirname(location.file));
   return openUrl(urlOf(location), 'Or serve without storing anything: --store memory:');
 }
 

@@ -1,0 +1,157 @@
+import { once } from 'node:events';
+import { setTimeout } from 'node:timers/promises';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { entry, entries } from '../../test/entries.ts';
+import { startPostgres, withClient, type PostgresServer } from '../../test/postgres-server.ts';
+import { postgresStore, type PostgresOptions, type PostgresStore } from './store.ts';
+
+/*
+ * A server of its own, whose crashes lose what is not on the disk. The process that writes its log is stopped, so that only commits that
+ * wait for the disk are on it.
+ */
+let server: PostgresServer;
+const opened: PostgresStore[] = [];
+
+beforeAll(async () => {
+  server = await startPostgres({ settings: ['autovacuum=off'] });
+});
+afterAll(async () => {
+  await Promise.all(opened.map((store) => store.close()));
+  await server[Symbol.asyncDispose]();
+});
+
+async function open(options: PostgresOptions = {}): Promise<PostgresStore> {
+  const store = await postgresStore(server.url(), { connections: 4, ...options });
+  opened.push(store);
+  return store;
+}
+
+/** Only commits that wait for the disk write to it from now on. */
+async function stopLogWriter(): Promise<void> {
+  const { rows } = await withClient(server.url(), (client) =>
+    client.query<{ readonly pid: number }>(`SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'`),
+  );
+  process.kill(rows[0]!.pid, 'SIGSTOP');
+}
+
+async function crash(): Promise<void> {
+  await server.kill();
+  await server.start();
+}
+
+test('a lease is durable when it is acquired, so no token is given twice after a crash of the database', async () => {
+  const [one, other] = [await open({ leaseTtlMs: 60_000 }), await open()];
+  const lease = await one.acquire('kept');
+  await crash();
+  await expect(other.acquire('kept')).rejects.toMatchObject({ code: 'run-driven' });
+  const next = await other.acquire('next');
+  expect(next.token).toBeGreaterThan(lease.token);
+  await one.append('kept', [entry(0)], lease);
+  expect(await other.read('kept')).toEqual([entry(0)]);
+  await lease.release();
+});
+
+test('entries that were written and not durable are lost in a crash: the driver is told, and the run can be resumed', async () => {
+  const store = await open({ leaseTtlMs: 60_000 });
+  const lease = await store.acquire('lost');
+  await stopLogWriter();
+  await store.append('lost', [entry(0)], lease);
+  await store.append('lost', [entry(1)], lease, 'written');
+  await crash();
+  await expect(store.append('lost', [entry(2)], lease)).rejects.toMatchObject({
+    code: 'lease-lost',
+    message: expect.stringContaining('has lost the entries 1 to 1 of run "lost"'),
+  });
+  await lease.release();
+  const again = await store.acquire('lost');
+  expect(await store.read('lost')).toEqual([entry(0)]);
+  await store.append('lost', [entry(1, 'again')], again);
+  expect(await store.read('lost')).toEqual([entry(0), entry(1, 'again')]);
+  await again.release();
+});
+
+test('what was read is durable after durable(), whoever wrote it', async () => {
+  const [one, other] = [await open(), await open()];
+  await stopLogWriter();
+  await one.append('shown', [entry(0)], undefined, 'written');
+  expect(await other.read('shown')).toEqual([entry(0)]);
+  await other.durable();
+  await crash();
+  expect(await other.read('shown')).toEqual([entry(0)]);
+});
+
+test('an append of no entries makes those before it durable', async () => {
+  const store = await open();
+  await stopLogWriter();
+  await store.append('synced', [entry(0)], undefined, 'written');
+  await store.append('synced', []);
+  await crash();
+  expect(await store.read('synced')).toEqual([entry(0)]);
+});
+
+test('connections that are cut under load lose and repeat nothing', async () => {
+  const store = await open({ leaseTtlMs: 60_000 });
+  const names = Array.from({ length: 10 }, (_, index) => `cut ${index}`);
+  const all = entries(60);
+  let isDone = false;
+  const cutting = (async () => {
+    for (; !isDone; await setTimeout(15)) {
+      await withClient(server.url(), (client) =>
+        client.query(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'treadle' AND random() < 0.5`,
+        ),
+      );
+    }
+  })();
+  await Promise.all(
+    names.map(async (name) => {
+      const lease = await store.acquire(name);
+      for (const [index, one] of all.entries())
+        await store.append(name, [one], lease, index % 2 ? 'written' : 'durable');
+      await lease.release();
+    }),
+  );
+  isDone = true;
+  await cutting;
+  for (const name of names) expect(await store.read(name)).toEqual(all);
+});
+
+test('a lease that is not renewed is taken over by the clock of the database, and its driver can write nothing', async () => {
+  const [frozen, other] = [await open({ leaseTtlMs: 60_000 }), await open()];
+  const lease = await frozen.acquire('frozen');
+  await frozen.append('frozen', [entry(0)], lease);
+  // As if the process had been stopped: its renewals do not reach the database.
+  await withClient(server.url(), (client) =>
+    client.query(`UPDATE treadle.heads SET renewed_at = renewed_at - 60000 WHERE run = 'frozen'`),
+  );
+  const next = await other.acquire('frozen');
+  expect(next).toMatchObject({ takenOver: true });
+  await expect(frozen.append('frozen', [entry(1)], lease)).rejects.toMatchObject({ code: 'lease-lost' });
+  await other.append('frozen', [entry(1)], next);
+  expect(await other.list({ runId: 'frozen' })).toMatchObject([{ recovered: { times: 1 } }]);
+  await next.release();
+});
+
+test('a store that cannot reach the database stops its drivers before others can take over', async () => {
+  const store = await open({ leaseTtlMs: 1_000, retryMs: 200 });
+  const lease = await store.acquire('cut off');
+  const lost = new Promise((resolve) => lease.lost!.addEventListener('abort', resolve));
+  await server.kill();
+  await lost;
+  expect(lease.lost!.reason).toMatchObject({ code: 'lease-lost' });
+  await expect(store.read('cut off')).rejects.toMatchObject({ code: 'store-failed' });
+  await server.start();
+  expect(await store.read('cut off')).toEqual([]);
+});
+
+test('other processes are notified of entries', async () => {
+  const store = await open();
+  const client = new pg.Client({ connectionString: server.url() });
+  await client.connect();
+  await client.query('LISTEN treadle_changes');
+  const notified = once(client, 'notification');
+  await store.append('told', [entry(0)]);
+  expect(await notified).toMatchObject([{ channel: 'treadle_changes' }]);
+  await client.end();
+});
