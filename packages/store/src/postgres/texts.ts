@@ -39,7 +39,7 @@ export interface StoredInput {
 }
 
 /** Takes the long strings out of JSON. */
-export function encodeTexts(json: string, message: Buffer | null = null): Pick<EncodedJson, 'stored' | 'texts'> {
+function encodeTexts(json: string, message: Buffer | null = null): Pick<EncodedJson, 'stored' | 'texts'> {
   const texts: LongText[] = [];
   const stored = takeOutStrings(json, (content) => {
     const digest = stringDigest(content);
@@ -161,7 +161,7 @@ export async function restoreTexts(query: Query, stored: readonly string[]): Pro
 const TEXTS_AT_ONCE = 200;
 
 /** The messages of an input, in order: their JSON. */
-export async function readMessages(query: Query, last: Buffer): Promise<readonly string[]> {
+async function readMessages(query: Query, last: Buffer): Promise<readonly string[]> {
   const { rows } = await query<{ readonly text: string }>(
     `WITH RECURSIVE path (previous, depth, text) AS (
        SELECT previous, depth, text FROM treadle.messages WHERE digest = $1

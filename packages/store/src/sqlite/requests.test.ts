@@ -25,6 +25,15 @@ function startedFor(
   return { ...entry(0, '', status), event: event as unknown as JournalEntry['event'] };
 }
 
+test('of two calls that finish a response without waiting, the first one does', async () => {
+  await using temp = tempStore();
+  const { requests: responses } = temp.open();
+  await responses.create(response('resp'));
+  const paused = { ...DONE, status: 'requires_action' };
+  const both = [responses.finish('resp', paused), responses.finish('resp', DONE)];
+  expect(await Promise.all(both)).toEqual([true, false]);
+});
+
 test('calls that are not awaited are performed in their order', async () => {
   await using temp = tempStore();
   const { requests: responses } = temp.open();
