@@ -646,6 +646,37 @@ describe('the scopes of a key', () => {
     expect((await server.send('POST', `/v1/runs/${other.run}/answers`, approved, as('person'))).status).toBe(200);
   });
 
+  test('apply to whatever acts on a run, a response or a conversation', async () => {
+    const own = [
+      key('every', 'agents:invoke', 'tools:execute', 'runs:write', 'chat:write'),
+      key('plain', 'agents:invoke:plain', 'runs:write', 'chat:write', 'chat:read'),
+      key('payer', 'agents:invoke:payer', 'runs:write', 'chat:write', 'chat:read'),
+    ];
+    const { server } = await serve([PAY, PAY, PAY, 'Hello.'], { keys: own, policy: asking });
+    const { body: invoked } = await invoke(server, { inputs: {} }, { agent: 'payer', headers: as('every') });
+    const asked = { model: 'agent/payer', input: 'x', background: true };
+    const { body: response } = await server.send('POST', '/v1/responses', asked, as('every'));
+    const chat = await postChat(server.url, { model: 'agent/payer', message: 'x' }, { headers: as('every') });
+    const { conversation_id: conversation } = await chat.event('conversation_meta');
+    await chat.event('approval_request');
+    const { body: ended } = await server.send('POST', '/v1/responses', { input: 'x' }, as('every'));
+    const acts = [
+      ['POST', `/v1/runs/${invoked.run_id}/resume`],
+      ['POST', `/v1/runs/${invoked.run_id}/cancel`],
+      ['POST', `/v1/responses/${response.id}/cancel`],
+      ['DELETE', `/v1/responses/${response.id}`],
+      ['POST', `/v1/chat/${conversation}/cancel`],
+      ['DELETE', `/v1/chat/${conversation}`],
+    ] as const;
+    for (const [method, path] of [...acts, ['DELETE', `/v1/responses/${ended.id}`] as const]) {
+      const { status, body } = await server.send(method, path, undefined, as('plain'));
+      expect([method, path, status, body.error?.code]).toEqual([method, path, 403, 'insufficient_scope']);
+    }
+    for (const [method, path] of acts) {
+      expect([path, (await server.send(method, path, undefined, as('payer'))).status]).toEqual([path, 200]);
+    }
+  });
+
   test('apply to the tools of an agent', async () => {
     const { server, model } = await serve([ANSWER], { keys });
     const { status, body } = await invoke(server, { inputs: { word: 'x' } }, { headers: as('bare') });

@@ -242,6 +242,34 @@ async function agentOf(
   return planAgent(engine, { name, invocation, definition, otherTools, caller, policy, skills });
 }
 
+/** How a run was started, and the name of its agent, if it has one. */
+export async function startedAgent(
+  store: Pick<Engine['store'], 'readPage'>,
+  runId: string,
+): Promise<{ readonly started?: Extract<Event, { type: 'run-started' }>; readonly name?: string }> {
+  const [first] = await store.readPage(runId, 0);
+  const started = first?.event.type === 'run-started' ? first.event : undefined;
+  const { name } = (started?.definition ?? {}) as { readonly name?: string };
+  return { ...(started && { started }), ...(name !== undefined && { name }) };
+}
+
+/**
+ * Throws a 403 if a key that is limited to some agents acts on a run of another one, or of a model. `model`: what answers, of a run
+ * that may not have started.
+ */
+export async function checkMayActOn(
+  store: Pick<Engine['store'], 'readPage'>,
+  runId: string,
+  { key, scopes }: Pick<RunCaller, 'key' | 'scopes'>,
+  model?: string,
+): Promise<void> {
+  if (mayInvoke(scopes)) return;
+  const { started, name } = await startedAgent(store, runId);
+  if (mayInvoke(scopes, started ? name : agentNameIn(model))) return;
+  const message = `The key "${key}" may not act on the run ${JSON.stringify(runId)}: its scopes name other agents.`;
+  throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
+}
+
 /**
  * What of the definition of an agent has changed since a run of it was started, for people; undefined: nothing, or it is the run of a
  * model. `first`: the first event of the run.

@@ -6,7 +6,7 @@ import type { EventSource } from '../../requests/event-log.ts';
 import type { Numbered } from '../../requests/stored-streams.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
-import { sourcesOf } from '../../requests/run.ts';
+import { checkMayActOn, sourcesOf } from '../../requests/run.ts';
 import { projected } from '../../requests/projection.ts';
 import { replayItems } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -240,11 +240,18 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     for (const [runId, some] of byRun) await runs.answer(runId, some, caller, input);
   }
 
+  /** Throws a 403 if the key may not act on a run of a conversation. Items that were added to it have none. */
+  async function checkDeletable(response: string, caller: Caller): Promise<void> {
+    if (isItemsRecord(response)) return;
+    await checkMayActOn(store, runIdOf(response), caller);
+  }
+
   async function deleteConversation(id: string, caller: Caller): Promise<void> {
     const found = await findConversation(store, id, caller);
+    const all = await conversations.responses(id);
+    for (const response of all) await checkDeletable(response, caller);
     const head = await headOf(store, found).catch(() => undefined);
     if (head?.status === 'in_progress') await stopRun(head, caller);
-    const all = await conversations.responses(id);
     try {
       await conversations.delete(caller.tenant, id);
     } catch (error) {

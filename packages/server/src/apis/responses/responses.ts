@@ -3,11 +3,11 @@ import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../../api-error.ts';
 import { itemsOfRecord, searchText } from '../../history/record-items.ts';
 import { decidedBefore, decisionInProgress, findDecision, releaseDecisions } from '../../requests/approvals.ts';
-import { modelNamed, type Engine } from '../../engine/engine.ts';
+import { mayInvoke, modelNamed, type Engine } from '../../engine/engine.ts';
 import type { RepeatedRequest } from '../../requests/follow.ts';
 import type { RequestKey } from '../../requests/idempotency.ts';
 import { walkRun } from '../../requests/projection.ts';
-import { planRun, type RunPlan } from '../../requests/run.ts';
+import { checkMayActOn, planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
 import type { RequestApi, RequestKind, Requests } from '../../requests/requests.ts';
@@ -347,8 +347,16 @@ export function responses(
     return new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
   }
 
+  /** Throws a 403 if the key may not act on the run of a response. */
+  async function checkDirected(id: string, caller: Caller): Promise<void> {
+    if (mayInvoke(caller.scopes)) return;
+    const { runId, request } = await findResponse(id, caller);
+    await checkMayActOn(store, runId, caller, (request as StoredRequest).request.model);
+  }
+
   async function cancelResponse(id: string, caller: Caller): Promise<ResponseResource> {
     const found = await findHead(id, caller);
+    await checkDirected(id, caller);
     const running = active.get(id);
     try {
       if (running) {
@@ -461,6 +469,7 @@ export function responses(
     async delete(id, caller) {
       const { conversation } = ((await findResponse(id, caller)).request as StoredRequest).request;
       if (conversation !== undefined) throw ofConversation(id, conversation);
+      await checkDirected(id, caller);
       const running = active.get(id);
       running?.cancel();
       // Whether it can be deleted is up to the store.

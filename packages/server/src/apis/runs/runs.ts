@@ -23,7 +23,14 @@ import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
 import { storedState } from '../../history/conversation.ts';
 import { agentNameIn, mayInvoke, modelNamed, type Engine } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
-import { definitionChange, encodeStart, isRejectedAnswer, sourcesOf } from '../../requests/run.ts';
+import {
+  checkMayActOn,
+  definitionChange,
+  encodeStart,
+  isRejectedAnswer,
+  sourcesOf,
+  startedAgent,
+} from '../../requests/run.ts';
 import { answerUnfit, isDrivenElsewhere, isLeaseLost } from '../../requests/interruption.ts';
 import type { Requests } from '../../requests/requests.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
@@ -272,7 +279,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     { model, instructions }: ForkRequest,
     { key, scopes }: Caller,
   ): Promise<ForkLimits> {
-    const { started, name } = await startedAgent(runId);
+    const { started, name } = await startedAgent(store, runId);
     const isOwn = name !== undefined && instructions === undefined;
     if (!mayInvoke(scopes, isOwn ? name : undefined)) {
       const what = isOwn ? `runs of the agent ${JSON.stringify(name)}` : 'runs of models, or change instructions';
@@ -289,23 +296,10 @@ export function runs(engine: Engine, stored: Requests): Runs {
     return { turns: rules.maxTurns, durationMs: rules.limits.durationMs ?? maxDurationMs };
   }
 
-  /** Throws a 403 if a key that is limited to some agents acts on a run of another one, or of a model: what it sends would use it. */
+  /** Throws a 404 for a run of another tenant, and a 403 for one that the key may not act on. */
   async function checkDirected(runId: string, caller: Caller): Promise<void> {
-    const { key, scopes } = caller;
-    if (mayInvoke(scopes)) return;
     await findRun(runId, caller);
-    const { name } = await startedAgent(runId);
-    if (mayInvoke(scopes, name)) return;
-    const message = `The key "${key}" may not act on the run ${JSON.stringify(runId)}: its scopes name other agents.`;
-    throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
-  }
-
-  /** How a run was started, and the name of its agent, if it has one. */
-  async function startedAgent(runId: string) {
-    const [first] = await store.readPage(runId, 0);
-    const started = first?.event.type === 'run-started' ? first.event : undefined;
-    const { name } = (started?.definition ?? {}) as { readonly name?: string };
-    return { started, name };
+    await checkMayActOn(store, runId, caller);
   }
 
   /** A client may lower what is allowed, but not exceed it. */
@@ -414,7 +408,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
 
   /** Acts on a run here, or where it is driven. It may move in between. */
   async function perform(runId: string, act: RunAct, caller: Caller): Promise<void> {
-    if (act.type !== 'cancel') await checkDirected(runId, caller);
+    await checkDirected(runId, caller);
     const { tenant, key } = caller;
     const actor = { tenant, key };
     for (let attempt = 0; attempt < MOST_MOVES; attempt++) {
@@ -478,6 +472,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     previewFork,
     async resume(runId, caller) {
       const summary = await findRun(runId, caller);
+      await checkMayActOn(store, runId, caller);
       const record = await requestOf(summary);
       if (summary.status === 'running' || summary.status === 'paused') await stored.recoverRecord(record);
     },
