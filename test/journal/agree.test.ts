@@ -9,7 +9,7 @@ import {
 import { sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { testDatabase } from '../../packages/store/test/shared-postgres.ts';
+import { testDatabase } from '../store/shared-postgres.ts';
 import { messageEntry, startEntry } from './entries.ts';
 
 /** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */

@@ -1,5 +1,5 @@
 import { afterAll } from 'vitest';
-import { testDatabase } from '../../packages/store/test/shared-postgres.ts';
+import { testDatabase } from '../store/shared-postgres.ts';
 import { journalContract } from './contract/journal.ts';
 
 const database = await testDatabase();

@@ -644,7 +644,7 @@ const MIGRATIONS: readonly string[] = [
 ];
 
 /** The version of the tables. */
-export const VERSION: number = MIGRATIONS.length;
+const VERSION: number = MIGRATIONS.length;
 
 /** So that of several processes one migrates. "Trdl". */
 const MIGRATION_LOCK = 0x54_72_64_6c;

@@ -1,10 +1,23 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import { userText, type RunSummary } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { entries, entry, startedWith } from '../../test/entries.ts';
-import { turnsDuring } from '../../test/contract/pages.ts';
 import { tempStore } from '../../test/temp-store.ts';
 
 const COUNT = 1_700;
+
+/** Counts the turns of the event loop during `work`. */
+async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let done = false;
+  const counting = (async () => {
+    for (; !done; turns++) await nextTurn();
+  })();
+  await work();
+  done = true;
+  await counting;
+  return turns;
+}
 
 describe('a run with a large input', () => {
   const input = Array.from({ length: 8 }, (_, n) => userText(`${n}, é`.repeat(80_000)));

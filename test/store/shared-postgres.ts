@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { postgresStore, type PostgresOptions, type PostgresStore } from '../src/index.ts';
+import { postgresStore, type PostgresOptions, type PostgresStore } from '@treadle/store';
 import { withClient } from './postgres-server.ts';
 
 /**

@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { entry, entries } from '../../test/entries.ts';
-import { startPostgres, withClient, type PostgresServer } from '../../test/postgres-server.ts';
-import { postgresStore, type PostgresOptions, type PostgresStore } from './store.ts';
+import { entry, entries } from './entries.ts';
+import { startPostgres, withClient, type PostgresServer } from './postgres-server.ts';
+import { postgresStore, type PostgresOptions, type PostgresStore } from '@treadle/store';
 
 /*
  * A server of its own, whose crashes lose what is not on the disk. The process that writes its log is stopped, so that only commits that

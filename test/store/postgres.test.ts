@@ -1,6 +1,6 @@
 import { afterAll } from 'vitest';
-import { storeContract } from '../../test/contract/store.ts';
-import { testDatabase } from '../../test/shared-postgres.ts';
+import { storeContract } from './contract/store.ts';
+import { testDatabase } from './shared-postgres.ts';
 
 const database = await testDatabase();
 afterAll(() => database[Symbol.asyncDispose]());

@@ -2,8 +2,7 @@ import type { JournalEntry } from '@treadle/core';
 import { describe, expect, test, vi } from 'vitest';
 import { entries, entry } from '../entries.ts';
 import type { TempStores } from './temp-stores.ts';
-import { response } from '../responses.ts';
-import type { RequestRecord } from '../../src/ports/requests.ts';
+import type { RequestRecord } from '@treadle/store';
 
 export function requestsContract(tempStore: () => Promise<TempStores>): void {
   // Starting processes is slow on a busy machine.
@@ -494,4 +493,19 @@ export function requestsContract(tempStore: () => Promise<TempStores>): void {
       );
     });
   });
+}
+
+/** A response in progress of the tenant "acme"; its run has the same id. */
+function response(id: string, more: Partial<RequestRecord> = {}): RequestRecord {
+  return {
+    id,
+    kind: 'response',
+    tenant: 'acme',
+    runId: id,
+    status: 'in_progress',
+    createdAt: 1_000,
+    updatedAt: 1_000,
+    request: { model: 'm', input: `asked in ${id}` },
+    ...more,
+  };
 }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { TempStores } from './temp-stores.ts';
-import type { Store } from '../../src/index.ts';
+import type { Store } from '@treadle/store';
 
 export function conversationsContract(tempStore: () => Promise<TempStores>): void {
   const conversation = (id: string, tenant = 'acme') => ({ id, tenant, title: '', createdAt: 1 });

@@ -5,7 +5,7 @@ import { entries, entry, startedWith } from '../entries.ts';
 import type { TempStores } from './temp-stores.ts';
 
 /** Counts the turns of the event loop during `work`. */
-export async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
+async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
   let turns = 0;
   let done = false;
   const counting = (async () => {

