@@ -646,6 +646,23 @@ describe('the scopes of a key', () => {
     expect((await server.send('POST', `/v1/runs/${other.run}/answers`, approved, as('person'))).status).toBe(200);
   });
 
+  test.each([
+    ['/v1/messages', { messages: [{ role: 'user', content: 'x' }], max_tokens: 10 }],
+    ['/v1/messages/count_tokens', { messages: [{ role: 'user', content: 'x' }] }],
+    ['/v1/responses', { input: 'x' }],
+    ['/v1/responses/compact', { input: 'x' }],
+    ['/v1/chat/completions', { messages: [{ role: 'user', content: 'x' }] }],
+    ['/v1/chat', { message: 'x' }],
+  ])('hide other models and agents in the errors of %s', async (path, body) => {
+    const { server, model } = await serve([], { keys });
+    for (const name of ['m', 'mm', 'agent/plan']) {
+      const { status, body: answer } = await server.send('POST', path, { ...body, model: name }, as('one'));
+      expect([name, status]).toEqual([name, expect.toBeOneOf([403, 404])]);
+      expect(answer.error.message.replaceAll(name, '')).not.toMatch(/\bm\b|plain|payer/);
+    }
+    expect(model.requests).toEqual([]);
+  });
+
   test('apply to whatever acts on a run, a response or a conversation', async () => {
     const own = [
       key('every', 'agents:invoke', 'tools:execute', 'runs:write', 'chat:write'),

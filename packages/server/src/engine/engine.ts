@@ -70,30 +70,39 @@ export function agentNameIn(model: string | undefined): string | undefined {
 
 type Answerers = Pick<Engine, 'models' | 'namedAgents'>;
 
-/** The name of a model that a client names, without aliases. An agent keeps its name. Throws a 404 for an unknown name. */
-export function servedName(engine: Answerers, name: string = engine.models.default): string {
+/**
+ * The name of a model that a client names, without aliases. An agent keeps its name. Throws a 404 for an unknown name, which names
+ * those that these scopes allow.
+ */
+export function servedName(
+  engine: Answerers,
+  name: string = engine.models.default,
+  scopes: readonly string[] = [],
+): string {
   const { models, aliases = {} } = engine.models;
   const agent = agentNameIn(name);
-  if (agent !== undefined) return agentModelName(agentNamed(engine, agent).name);
+  if (agent !== undefined) return agentModelName(agentNamed(engine, agent, scopes).name);
   if (models.get(name)) return name;
   const aliased = aliasOf(name, aliases);
   if (aliased !== undefined && models.get(aliased)) return aliased;
-  throw unknownModel(engine, name);
+  throw modelNotFound(name, modelNames(engine, scopes));
 }
 
-/** The model of this name; of an agent, the one that it uses. Throws a 404 for an unknown name. */
-export function modelNamed(engine: Answerers, name?: string): Model {
+/** The model of this name; of an agent, the one that it uses. Throws like `servedName`. */
+export function modelNamed(engine: Answerers, name?: string, scopes: readonly string[] = []): Model {
   const { default: standard, models } = engine.models;
-  const served = servedName(engine, name);
+  const served = servedName(engine, name, scopes);
   const agent = agentNameIn(served);
   const own = agent === undefined ? served : (agentNamed(engine, agent).model ?? standard);
   const model = models.get(own);
-  if (!model) throw unknownModel(engine, own, ` The agent "${agent}" uses it.`);
+  if (!model) throw modelNotFound(own, modelNames(engine, scopes), ` The agent "${agent}" uses it.`);
   return model;
 }
 
-function unknownModel(engine: Answerers, name: string, why?: string): ApiError {
-  return modelNotFound(name, [...engine.models.models.keys(), ...agentNames(engine).map(agentModelName)], why);
+/** What these scopes allow to choose as a model: models, and agents as `agent/NAME`. */
+export function modelNames(engine: Answerers, scopes: readonly string[]): readonly string[] {
+  const agents = agentNames(engine).filter((one) => mayInvoke(scopes, one));
+  return [...(mayInvoke(scopes) ? engine.models.models.keys() : []), ...agents.map(agentModelName)];
 }
 
 /** `known`: the models that the caller may use. */

@@ -70,9 +70,15 @@ export const ANTHROPIC_ERRORS: ErrorForm = {
   bodyOf: anthropicErrorBody,
 };
 
-/** The 404 for a model that the server does not have. Clients have names of their own, so it says how to map them. */
-export function unknownModel(name: string, known: readonly string[]): ApiError {
-  const example = `"${name}" = "${known[0]}"`;
-  const message = `model: ${name}. This server has no model of this name. Use one of ${known.join(', ')}, or map the name in its configuration: ${example} under [server.model_aliases].`;
+/**
+ * The 404 for a model that the server does not have. Clients have names of their own, so it says how to map them to `standard`. `known`:
+ * the models that the caller may use.
+ */
+export function unknownModel(name: string, known: readonly string[], standard?: string): ApiError {
+  const mapped =
+    standard === undefined
+      ? ''
+      : `, or map the name in its configuration: "${name}" = "${standard}" under [server.model_aliases]`;
+  const message = `model: ${name}. This server has no model of this name. Use one of ${known.join(', ')}${mapped}.`;
   return new ApiError(404, 'not_found_error', message, { param: 'model', code: 'model_not_found' });
 }

@@ -1,7 +1,7 @@
 import { requestTokens, type Message, type Model } from '@treadle/core';
 import type { AnthropicContextManagement, AnthropicEvent, AnthropicMessage } from '@treadle/models/anthropic-wire';
 import { ApiError, badRequest } from '../../api-error.ts';
-import { servedName, type Capacity, type Engine } from '../../engine/engine.ts';
+import { mayInvoke, modelNames, servedName, type Capacity, type Engine } from '../../engine/engine.ts';
 import { acceptsMedia, checkSettings, notTaken, takesSetting } from '../../engine/request-model.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isLeftOut, type RequestTool, type ServerList } from '../../engine/executors.ts';
@@ -158,7 +158,11 @@ export function messages(engine: Engine, all: Requests): Messages {
   }
 
   /** What a request means, with the thread that it continues. `id`: of its run. */
-  async function readRequest(given: MessageRequest, id: string, reader: Reader): Promise<ReadRequest> {
+  async function readRequest(
+    given: MessageRequest,
+    id: string,
+    reader: Reader & Pick<Caller, 'scopes'>,
+  ): Promise<ReadRequest> {
     const {
       messages: parsed,
       system: told,
@@ -169,7 +173,7 @@ export function messages(engine: Engine, all: Requests): Messages {
       edits,
       ...run
     } = given;
-    const name = modelOf(run.model);
+    const name = modelOf(run.model, reader.scopes);
     const continued =
       threading?.type === 'continue' ? await readThread(store, threading.previous, given, reader) : undefined;
     const tools = toolsAfter(continued?.tools ?? declared ?? [], parsed);
@@ -209,12 +213,13 @@ export function messages(engine: Engine, all: Requests): Messages {
     };
   }
 
-  function modelOf(name: string): string {
+  function modelOf(name: string, scopes: readonly string[]): string {
     try {
-      return servedName(engine, name);
+      return servedName(engine, name, scopes);
     } catch {
       const { default: standard, models } = engine.models;
-      throw unknownModel(name, [standard, ...[...models.keys()].filter((one) => one !== standard)]);
+      if (!mayInvoke(scopes)) throw unknownModel(name, modelNames(engine, scopes));
+      throw unknownModel(name, [standard, ...[...models.keys()].filter((one) => one !== standard)], standard);
     }
   }
 
@@ -224,7 +229,8 @@ export function messages(engine: Engine, all: Requests): Messages {
     { session, hold }: Pick<MessageOptions, 'session'> & Pick<Capacity, 'hold'>,
   ): Promise<PlannedMessage> {
     const id = newResponseId();
-    const { message, conversation, thread, seal } = await readRequest(given, id, { tenant: caller.tenant, hold });
+    const { tenant, scopes } = caller;
+    const { message, conversation, thread, seal } = await readRequest(given, id, { tenant, scopes, hold });
     const plan = await planRun(engine, message.request, conversation, {
       id,
       caller,
@@ -456,9 +462,9 @@ export function messages(engine: Engine, all: Requests): Messages {
   return {
     prepare: prepareMessage,
     async countTokens(given, caller) {
-      const { tenant, hold } = caller;
+      const { tenant, scopes, hold } = caller;
       const id = newResponseId();
-      const { message, conversation, original } = await readRequest(given, id, { tenant, hold });
+      const { message, conversation, original } = await readRequest(given, id, { tenant, scopes, hold });
       const plan = await planRun(engine, message.request, conversation, { id, caller }).catch(inWordsOfApi);
       const { instructions, toolset } = plan;
       await toolset.close();

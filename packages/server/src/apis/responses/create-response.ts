@@ -79,7 +79,7 @@ export function responseCreator(
     const continued = await requestConversation(parsed, caller, { local, hold });
     const { input, system, conversation, before, counted, reported, declared, continues } = continued;
     const request = { ...parsed, input, functions: withTools(parsed.functions, declared) };
-    checkSupport(modelNamed(engine, request.model), parsed, request.model ?? engine.models.default);
+    checkSupport(modelNamed(engine, request.model, caller.scopes), parsed, request.model ?? engine.models.default);
     const id = newResponseId();
     const shortened =
       request.compactFrom !== undefined &&

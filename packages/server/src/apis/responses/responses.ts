@@ -434,14 +434,14 @@ export function responses(
   return {
     prepare: prepareResponse,
     async warmUp(request, caller, local) {
-      checkSupport(modelNamed(engine, request.model), request, request.model ?? engine.models.default);
+      checkSupport(modelNamed(engine, request.model, caller.scopes), request, request.model ?? engine.models.default);
       const id = await keepInput(request, caller, local);
       const created = newResponse(id, request, engine.models.default, Date.now());
       return { ...created, status: 'completed', completed_at: created.created_at, usage: wireUsage(NO_USAGE) };
     },
     async compact(request, caller, signal) {
       // The model gets the settings, and the conversation as a text.
-      checkSupport(modelNamed(engine, request.model), { ...request, input: [] }, request.model!);
+      checkSupport(modelNamed(engine, request.model, caller.scopes), { ...request, input: [] }, request.model!);
       const { input, system, conversation, before } = await requestConversation(request, caller, { hold: caller.hold });
       const seal = await compactionSealFor(caller.tenant);
       const { messages } = conversation;
