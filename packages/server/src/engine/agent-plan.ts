@@ -174,6 +174,7 @@ export function callableAgents(
     caller?.scopes.some((scope) => /^agents:invoke(:|$)/.test(scope)) ?? false;
   return {
     models,
+    mayUseModels: (caller) => mayInvoke(caller?.scopes ?? []),
     list: (caller) => (isInvoker(caller) ? permitted(engine().namedAgents!.registry, caller.scopes).list() : []),
     tool(name, caller) {
       const { policy, skills } = engine();

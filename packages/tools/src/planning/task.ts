@@ -35,6 +35,8 @@ export interface CallableAgents {
   tool(name: string, caller?: Principal): Tool | undefined;
   /** The models that they may use. */
   readonly models?: readonly Model[];
+  /** Whether a caller may use models without an agent. If not, a task without one has the model of the calling run. Absent: it may. */
+  mayUseModels?(caller?: Principal): boolean;
 }
 
 /** What a task reports as progress: its calls. */
@@ -117,16 +119,22 @@ export function taskTool({ models, maxDepth = 1, namedAgents: agents, ...options
     ...made[0]!,
     asks: [...made.flatMap(({ asks = [] }) => asks), ...(agents?.models ?? [])],
     execute(input, context) {
-      const { model = first, agent } = input as { readonly model?: string; readonly agent?: string };
+      const { model, agent } = input as { readonly model?: string; readonly agent?: string };
       if (agent !== undefined && agents) return callAgent(agents, input as AgentTask, context);
+      const isBound = agents?.mayUseModels?.(context.principal) === false;
+      if (isBound && model !== undefined) throw new ToolError(NO_CHOICE, 'permission_denied');
       const onItem = (item: Item): unknown => {
         if (item.type === 'call-started' || item.type === 'call-answered') context.report(item satisfies TaskProgress);
         return options.onItem?.(item);
       };
-      return agentTool({ ...byModel.get(model)!, onItem }).execute!(input, context);
+      const chosen = byModel.get(model ?? first)!;
+      const own = isBound && context.run ? { model: context.run.options.model } : {};
+      return agentTool({ ...chosen, ...own, onItem }).execute!(input, context);
     },
   };
 }
+
+const NO_CHOICE = 'The caller of this run may use only agents, so a task has the model of this run. Omit "model".';
 
 /** An agent that takes a task gets its description. */
 function callAgent(

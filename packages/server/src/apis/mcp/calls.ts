@@ -29,7 +29,7 @@ import {
 import type { RequestRecord } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
 import { ApiError } from '../../api-error.ts';
-import type { Engine } from '../../engine/engine.ts';
+import { mayInvoke, type Engine } from '../../engine/engine.ts';
 import { openedTools, OWN_LABEL, type OpenedTool } from '../../engine/executors.ts';
 import { principalOf, toolsetOf, type RunCaller, type Toolset } from '../../engine/tools.ts';
 import { isDrivenElsewhere, isUnfit, type Interruption } from '../../requests/interruption.ts';
@@ -372,7 +372,7 @@ export function mcpCalls(
   async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
     const { name, arguments: input, capabilities, signal, emit } = request;
     const callable = callableNamed(name, caller);
-    if (!mayCall(caller, callable)) throw lacksScope(callable);
+    if (!mayCall(caller, callable)) throw lacksScope(callable, caller);
     const found = request.state === undefined ? undefined : await findCall(request, caller);
     if (found?.record.response !== undefined) return found.record.response as CallToolResult;
     const common = { id: found?.record.id ?? newMcpCallId(), callable, input, caller, capabilities, emit, signal };
@@ -502,9 +502,17 @@ function agentCallable({ agent, input, parameters, name, description }: McpAgent
   };
 }
 
-function mayCall({ scopes }: RunCaller, { type, name }: Callable): boolean {
-  if (type === 'agent') return scopes.includes('agents:invoke');
+function mayCall({ scopes }: RunCaller, callable: Callable): boolean {
+  const { name } = callable;
+  if (callable.type === 'agent') return scopes.includes('agents:invoke');
+  if (usesModels(callable) && !mayInvoke(scopes)) return false;
   return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
+}
+
+/** A tool that asks models, such as `task`. It would answer a key for single agents without any of them. */
+function usesModels(callable: Callable): boolean {
+  const { type, tool } = callable;
+  return type === 'tool' && callable.own === undefined && (tool.asks?.length ?? 0) > 0;
 }
 
 async function checkedInput({ name, input }: Callable & { readonly type: 'agent' }, given: unknown): Promise<unknown> {
@@ -631,8 +639,10 @@ function unknownTool(name: string): ProtocolError {
   return new ProtocolError(ProtocolErrorCode.InvalidParams, `There is no tool ${JSON.stringify(name)}.`);
 }
 
-function lacksScope({ type, name }: Callable): ApiError {
-  const scope = type === 'agent' ? 'agents:invoke' : `tools:execute:${name}`;
+function lacksScope(callable: Callable, { scopes }: RunCaller): ApiError {
+  const { type, name } = callable;
+  const isInvoked = type === 'agent' || (usesModels(callable) && !mayInvoke(scopes));
+  const scope = isInvoked ? 'agents:invoke' : `tools:execute:${name}`;
   const message = `This key may not use ${JSON.stringify(name)}: it lacks the scope "${scope}".`;
   return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
 }
