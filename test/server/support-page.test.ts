@@ -463,6 +463,12 @@ const SERVER_CALL = {
   arguments: '{}',
   output: '3',
 };
+const SHELL_CALL = { type: 'shell_call', call_id: 'c1', action: { commands: ['ls'] } };
+const SHELL_OUTPUT = {
+  type: 'shell_call_output',
+  call_id: 'c1',
+  output: [{ stdout: 'a', stderr: '', outcome: { type: 'exit', exit_code: 0 } }],
+};
 const CUSTOM_CALL = { type: 'custom_tool_call', call_id: 'c1', name: 'patch', input: 'a text' };
 const CUSTOM_OUTPUT = { type: 'custom_tool_call_output', call_id: 'c1', output: 'seen' };
 const SEARCH_CALL = { type: 'tool_search_call', call_id: 'c1', execution: 'client', arguments: { query: 'a' } };
@@ -542,6 +548,43 @@ const INPUT_ITEMS: Probes = {
       },
     },
   ],
+  '`shell_call`, `local_shell_call`, `apply_patch_call` and their `…_output`': [
+    [
+      { input: [USER, SHELL_CALL, SHELL_OUTPUT] },
+      {
+        sent: {
+          input: [
+            USER,
+            { type: 'function_call', name: 'shell', arguments: '{"commands":["ls"]}' },
+            { call_id: 'c1', output: 'a\n[exit code 0]' },
+          ],
+        },
+      },
+    ],
+    [{ input: [USER, SHELL_CALL, USER] }, { status: 400, code: 'missing_output' }],
+    [
+      {
+        input: [
+          USER,
+          { type: 'local_shell_call', call_id: 'c1', action: { type: 'exec', command: ['ls'], env: {} } },
+          { type: 'local_shell_call_output', id: 'c1', output: 'a' },
+          { type: 'apply_patch_call', call_id: 'c2', operation: { type: 'delete_file', path: 'a' } },
+          { type: 'apply_patch_call_output', call_id: 'c2', status: 'completed' },
+        ],
+      },
+      {
+        sent: {
+          input: [
+            USER,
+            { name: 'local_shell', arguments: '{"command":["ls"]}' },
+            { output: 'a' },
+            { name: 'apply_patch', arguments: '{"type":"delete_file","path":"a"}' },
+            { output: 'The patch was applied.' },
+          ],
+        },
+      },
+    ],
+  ],
   '`additional_tools`': [
     [
       { input: [{ type: 'additional_tools', tools: [FUNCTION] }, USER] },
@@ -556,12 +599,12 @@ const INPUT_ITEMS: Probes = {
     { input: [{ type: 'agent_message', author: 'a', recipient: 'b', content: [{ type: 'input_text', text: 'Hi' }] }] },
     { sent: { input: [USER] } },
   ],
-  '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call` and `tool_search_output` of other servers; `computer_call`, `local_shell_call`, `shell_call`, `apply_patch_call` and their `…_output`':
+  '`web_search_call`, `file_search_call`, `code_interpreter_call`, `image_generation_call`, `tool_search_call` and `tool_search_output` of other servers; `computer_call`, `computer_call_output`':
     [
       {
         input: [
           { type: 'web_search_call', id: 'ws_1', status: 'completed' },
-          { type: 'local_shell_call_output', id: 'x' },
+          { type: 'computer_call_output', id: 'x' },
           USER,
         ],
       },
@@ -680,11 +723,18 @@ const TOOLS: Probes = {
   },
   '`mcp` with another label, any other type': [
     [{ tools: [{ type: 'mcp', server_label: 'other' }] }, UNSUPPORTED_TOOL],
-    [{ tools: [{ type: 'local_shell' }] }, UNSUPPORTED_TOOL],
+    [{ tools: [{ type: 'code_interpreter' }] }, UNSUPPORTED_TOOL],
   ],
   '`custom`': [
     { tools: [{ type: 'custom', name: 'patch' }] },
     { sent: { tools: [{ type: 'custom', name: 'patch' }] } },
+  ],
+  '`shell` with no or a `local` environment, `local_shell`, `apply_patch`': [
+    [
+      { tools: [{ type: 'shell' }, { type: 'local_shell' }, { type: 'apply_patch' }] },
+      { sent: { tools: [{ type: 'function', name: 'shell' }, { name: 'local_shell' }, { name: 'apply_patch' }] } },
+    ],
+    [{ tools: [{ type: 'shell', environment: { type: 'container_auto' } }] }, UNSUPPORTED_TOOL],
   ],
   '`tool_search` with `execution: "client"`': [
     { tools: [{ type: 'tool_search', execution: 'client', parameters: { type: 'object' } }, DEFERRED] },

@@ -93,6 +93,9 @@ export type ItemKind =
   | 'function_call'
   | 'custom_tool_call'
   | 'tool_search_call'
+  | 'shell_call'
+  | 'local_shell_call'
+  | 'apply_patch_call'
   | 'compaction';
 
 const PREFIXES: Readonly<Record<ItemKind, string>> = {
@@ -103,6 +106,9 @@ const PREFIXES: Readonly<Record<ItemKind, string>> = {
   function_call: 'fc',
   custom_tool_call: 'ctc',
   tool_search_call: 'tsc',
+  shell_call: 'sh',
+  local_shell_call: 'lsh',
+  apply_patch_call: 'apc',
   compaction: 'cmp',
 };
 
@@ -137,7 +143,7 @@ export interface ItemOrigin {
   readonly number: number;
 }
 
-const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|tsc|cmp|call|toolu)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
+const DERIVED = /^(?:msg|rs|mcp|mcpl|mcpr|fc|ctc|tsc|sh|lsh|apc|cmp|call|toolu)_([0-9a-f]{32})_(\d{1,9})_(\d{1,9})$/;
 
 /** Undefined for an id that this server did not derive. */
 export function itemOrigin(id: string): ItemOrigin | undefined {

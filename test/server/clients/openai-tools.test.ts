@@ -574,13 +574,6 @@ test('items of tools that the server does not have are not sent to the model', a
     { type: 'code_interpreter_call', id: 'ci_1', status: 'completed', code: '1', container_id: 'c', outputs: null },
     { type: 'image_generation_call', id: 'ig_1', status: 'completed', result: null },
     {
-      type: 'local_shell_call',
-      call_id: 'c1',
-      status: 'completed',
-      action: { type: 'exec', command: ['ls'], env: {} },
-    },
-    { type: 'local_shell_call_output', id: 'c1', output: '{}' },
-    {
       type: 'computer_call',
       id: 'cu_1',
       call_id: 'c2',

@@ -411,5 +411,15 @@ function unsupportedTool(requested: RequestTool): string {
     return `This server knows no MCP server ${label}. Send its server_url. Its own tools have the server_label "${OWN_LABEL}".`;
   }
   const type = JSON.stringify(requested.type);
+  const environment = containerOf(requested);
+  if (environment !== undefined) {
+    return `This server does not execute the commands of a ${type} tool in a container, as ${JSON.stringify(environment)} asks for. Use the environment {"type": "local"}: the client executes the commands then.`;
+  }
   return `This server does not support tools of type ${type}. Use "function", or "mcp" with server_label "${OWN_LABEL}".`;
+}
+
+/** The type of the environment of a shell that the server would have to execute. */
+export function containerOf({ type, environment }: Readonly<Record<string, unknown>>): string | undefined {
+  const { type: kind } = (environment ?? {}) as { readonly type?: unknown };
+  return type === 'shell' && (kind === 'container_auto' || kind === 'container_reference') ? kind : undefined;
 }

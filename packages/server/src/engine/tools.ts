@@ -27,6 +27,7 @@ import {
   type ServerList,
   type ServerTools,
 } from './executors.ts';
+import { builtInTool, type BuiltInName, type BuiltInTool } from './built-in-tools.ts';
 import type { OwnName } from './namespaces.ts';
 import { followChanges, type ToolChanges } from './tool-changes.ts';
 
@@ -46,6 +47,8 @@ export interface FunctionTool {
   readonly own?: OwnName;
   /** The client finds further tools with it: a tool of type `tool_search`. */
   readonly search?: true;
+  /** It is `shell`, `local_shell` or `apply_patch`, whose calls are items of their own. */
+  readonly builtIn?: BuiltInTool;
   /** The model gets it when a search of the client has found it. If the client has no search, at once. */
   readonly deferred?: true;
 }
@@ -104,6 +107,8 @@ export interface CallKinds {
   isCustom?(name: string): boolean;
   /** Whether the client finds further tools with it. Absent: with none. */
   isSearch?(name: string): boolean;
+  /** Whether it is `shell`, `local_shell` or `apply_patch`. Absent: none is. */
+  builtInOf?(name: string): BuiltInName | undefined;
   /** How the client knows its tool. Absent or undefined: by the same name, without a namespace. */
   ownNameOf?(name: string): OwnName | undefined;
   /** The `server_label` of a call that the client does not execute; for a refused call the server's own label. */
@@ -195,12 +200,12 @@ export async function toolsetOf(
     for (const name of functions.keys()) {
       if (!origins.has(name)) continue;
       throw badRequest(
-        `The function ${JSON.stringify(name)} has the name of a server tool. Rename it.`,
+        `The function ${JSON.stringify(name)} has the name of a server tool. ${functions.get(name)!.builtIn ? 'Leave one of them out' : 'Rename it'}.`,
         'tools',
         'duplicate_tool',
       );
     }
-    const choice = choiceOf(request.toolChoice, origins, lists);
+    const choice = choiceOf(request.toolChoice, { origins, functions, lists });
     checkChoice(choice, new Set([...functions.keys(), ...origins.keys()]));
     const isHosted = (): boolean => !functions.has(SEARCH) && isSearched(choice, origins);
     const searches = isHosted();
@@ -301,7 +306,8 @@ async function searchTool(origins: Origins, tools: () => readonly Tool[]): Promi
 }
 
 /** The schema and the arguments of a client's function are not validated: calls are returned as the model made them. */
-function clientTool({ name, description, parameters, strict, custom }: FunctionTool): Tool {
+function clientTool({ name, description, parameters, strict, custom, builtIn }: FunctionTool): Tool {
+  if (builtIn) return builtInTool(builtIn);
   const common = { name, asWritten: true, uncounted: true, description: description ?? '' };
   try {
     if (custom) return tool({ ...common, ...customParts(common.description, custom.format) });
@@ -417,10 +423,17 @@ function noApprovals(origin: RequestTool): ApiError {
   return badRequest(message, 'tools.require_approval', 'unsupported_parameter');
 }
 
+interface KnownTools {
+  readonly origins: Origins;
+  readonly functions: Functions;
+  readonly lists: readonly ServerList[];
+}
+
 type Choice = Pick<Toolset, 'toolChoice' | 'allowedTools'>;
 
 /** A choice that only a server can satisfy which has not listed its tools is ignored: the loop goes on without the server. */
-function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly ServerList[]): Choice {
+function choiceOf(choice: RequestToolChoice, known: KnownTools): Choice {
+  const { lists } = known;
   if (typeof choice === 'string') return { toolChoice: choice };
   const isDown = (selected: RequestTool): boolean =>
     selected.type === 'mcp' && lists.some(({ label, error }) => error !== undefined && label === labelOf(selected));
@@ -430,13 +443,13 @@ function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly S
       return { toolChoice: { tool: choice.name } };
     case 'mcp': {
       if (isDown(choice)) return { toolChoice: 'auto' };
-      const names = namesOf(choice, origins);
+      const names = namesOf(choice, known);
       return choice.name == null
         ? { toolChoice: 'required', allowedTools: names }
         : { toolChoice: { tool: names[0]! } };
     }
     case 'allowed_tools': {
-      const allowedTools = choice.tools.flatMap((named) => (isDown(named) ? [] : namesOf(named, origins)));
+      const allowedTools = choice.tools.flatMap((named) => (isDown(named) ? [] : namesOf(named, known)));
       return { toolChoice: allowedTools.length === 0 ? 'none' : choice.mode, allowedTools };
     }
     default:
@@ -445,8 +458,9 @@ function choiceOf(choice: RequestToolChoice, origins: Origins, lists: readonly S
 }
 
 /** The names of the tools that an entry of `tool_choice` selects: one by its name, or all of a tool of the request. */
-function namesOf(selected: RequestTool, origins: Origins): readonly string[] {
+function namesOf(selected: RequestTool, { origins, functions }: KnownTools): readonly string[] {
   const { type, name, server_label: label } = selected;
+  if (functions.get(type)?.builtIn) return [type];
   if (type === 'function' || type === 'custom') return [String(name)];
   const names = [...origins].flatMap(([candidate, { origin, ownName }]) => {
     const matches = toolKind(origin.type) === toolKind(type) && (label == null || origin['server_label'] === label);
@@ -500,6 +514,7 @@ function callKinds(
   return {
     isCustom: (name) => functions.get(name)?.custom !== undefined,
     isSearch: (name) => functions.get(name)?.search === true,
+    builtInOf: (name) => functions.get(name)?.builtIn?.type,
     ownNameOf: (name) => functions.get(name)?.own,
     labelOf(name) {
       const label = origins.get(name)?.origin['server_label'];
@@ -512,7 +527,8 @@ function callKinds(
       }
       if (toolChoice === 'none' || index >= MAX_CALLS_PER_REPLY || allowedTools?.includes(name) === false)
         return 'refused';
-      if (policy && mayRefuse(policy, name)) return 'client-later';
+      // The loop validates the arguments of built-in tools.
+      if (functions.get(name)!.builtIn || (policy && mayRefuse(policy, name))) return 'client-later';
       return forced !== undefined && forced !== name ? 'client-later' : 'client';
     },
   };

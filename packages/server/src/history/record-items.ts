@@ -3,6 +3,12 @@ import type { RequestRecord } from '@treadle/store';
 import { OWN_LABEL } from '../engine/executors.ts';
 import { SEARCH } from '../engine/tools.ts';
 import { itemOrigin, ITEMS_PREFIX, RESPONSE_PREFIX } from '../ids.ts';
+import {
+  builtInAsFunctionCall,
+  builtInAsFunctionOutput,
+  isBuiltInCall,
+  isBuiltInOutput,
+} from '../apis/responses/built-in-calls.ts';
 import type { StoredRequest } from '../apis/responses/stored-request.ts';
 import {
   mcpCallResult,
@@ -232,6 +238,10 @@ function answerPart(item: InputItem | OutputItem): readonly AnswerPart[] {
       return [callPart(item.call_id, item)];
     case 'custom_tool_call':
       return [callPart(item.call_id, { name: item.name, arguments: item.input })];
+    case 'shell_call':
+    case 'local_shell_call':
+    case 'apply_patch_call':
+      return isBuiltInCall(item) ? [callPart(item.call_id, builtInAsFunctionCall(item))] : [];
     case 'tool_search_call': {
       if (!('call_id' in item)) return [];
       return [callPart(item.call_id, { name: SEARCH, arguments: JSON.stringify(item.arguments) })];
@@ -249,7 +259,8 @@ export type CallResult = NonNullable<ToolCallPart['result']>;
 
 /** The results of calls that the client has executed, with the ids of the calls. */
 export function resultsIn(input: readonly InputItem[]): readonly (readonly [string, CallResult])[] {
-  return input.flatMap((item) => {
+  return input.flatMap((sent) => {
+    const item = isBuiltInOutput(sent) ? builtInAsFunctionOutput(sent) : sent;
     if (item.type !== 'function_call_output' && item.type !== 'custom_tool_call_output') return [];
     const content =
       typeof item.output === 'string' ? item.output : searchText([{ ...NO_MESSAGE, content: item.output }]);

@@ -30,6 +30,12 @@ import { functionsIn } from '../parse/tools.ts';
 import { readEntries, readRecord, type Reader, type StoredJournal } from '../engine/stored-reads.ts';
 import { itemOrigin, newInputItemId } from '../ids.ts';
 import { shownReply } from '../requests/projection.ts';
+import {
+  builtInAsFunctionCall,
+  builtInAsFunctionOutput,
+  isBuiltInCall,
+  isBuiltInOutput,
+} from '../apis/responses/built-in-calls.ts';
 import { openCompaction } from '../apis/responses/compaction.ts';
 import { unsealedReasoning, type ReasoningSeal, type TenantSeal } from '../apis/responses/reasoning-seal.ts';
 import type {
@@ -209,9 +215,11 @@ function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_re
   return item.type === 'item_reference' || (item.type === 'mcp_call' && item.output === null && item.error === null);
 }
 
-// Calls of tools that take a text, and searches for tools
+// Calls of tools that take a text, of built-in tools, and searches for tools
 
 function asFunctionCall(item: InputItem): InputItem {
+  if (isBuiltInCall(item)) return builtInAsFunctionCall(item);
+  if (isBuiltInOutput(item)) return builtInAsFunctionOutput(item);
   if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
   if (item.type === 'tool_search_call' && 'call_id' in item) {
     const { id, call_id, arguments: given, status } = item;

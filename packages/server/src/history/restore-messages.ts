@@ -27,6 +27,7 @@ import type {
   ReasoningItem,
   PASSED_OVER,
 } from '../apis/responses/wire.ts';
+import type { FunctionCallOutputWithFacts } from '../apis/responses/built-in-calls.ts';
 
 /** The messages that the items of a conversation represent: the last step of `restoreHistory`. */
 
@@ -118,6 +119,14 @@ export function conversationFrom(
       case 'custom_tool_call_output':
         throw new Error('Calls with a text are converted first.');
       case 'additional_tools':
+        continue;
+      // An earlier version has stored only their types and ids. Others are converted first.
+      case 'shell_call':
+      case 'shell_call_output':
+      case 'local_shell_call':
+      case 'local_shell_call_output':
+      case 'apply_patch_call':
+      case 'apply_patch_call_output':
         continue;
       case 'compaction': {
         const { opened }: OpenedCompaction = item;
@@ -239,12 +248,13 @@ function inputBlock(part: InputPart): UserBlock {
   }
 }
 
-type ResultContent = Pick<ToolResult, 'content' | 'isError'>;
+type ResultContent = Pick<ToolResult, 'content' | 'isError' | 'errorType' | 'exitCode'>;
 
-function outputContent({ output, status, is_error: isError }: FunctionCallOutputItem): ResultContent {
+function outputContent(item: FunctionCallOutputWithFacts): ResultContent {
+  const { output, status, is_error: isError, facts } = item;
   const content: readonly ResultBlock[] =
     typeof output === 'string' ? [{ type: 'text', text: output }] : output.map(inputBlock);
-  return { content, isError: isError ?? status === 'incomplete' };
+  return { content, isError: isError ?? status === 'incomplete', ...facts };
 }
 
 function outputWithoutCall({ call_id: id }: FunctionCallOutputItem, at: string, before: ConversationBefore): Error {
@@ -555,8 +565,8 @@ function turnKeyOf(item: TurnItem): string | undefined {
   return (itemOrigin(item.id) ?? (item.type === 'function_call' ? itemOrigin(item.call_id) : undefined))?.turnKey;
 }
 
-function toolResult(callId: string, name: string, { content, isError }: ResultContent): ToolResult {
-  return { type: 'tool-result', callId, name, content, isError };
+function toolResult(callId: string, name: string, result: ResultContent): ToolResult {
+  return { type: 'tool-result', callId, name, ...result };
 }
 
 /** The result of a call that is not executed. */

@@ -1,6 +1,7 @@
 import { z } from 'zod';
 import { badRequest } from '../api-error.ts';
-import { toolKind, type RequestTool } from '../engine/executors.ts';
+import { isBuiltIn, type BuiltInTool } from '../engine/built-in-tools.ts';
+import { containerOf, toolKind, type RequestTool } from '../engine/executors.ts';
 import { modelName } from '../engine/namespaces.ts';
 import { SEARCH, type FunctionTool, type RequestToolChoice } from '../engine/tools.ts';
 import { MAX_LENGTH, type RequestLimits } from './fields.ts';
@@ -115,6 +116,32 @@ const clientSearch = z
     search: true,
   }));
 
+const localSkill = z.object({ name, description: z.string(), path: z.string() });
+
+/** Tools of OpenAI's types that the client executes. */
+const shellTool = z
+  .object({
+    type: z.literal('shell'),
+    environment: z
+      .object({
+        type: z.literal('local'),
+        skills: list(localSkill, { expected: 'a list of skills', max: Infinity }).nullish(),
+      })
+      .nullish(),
+  })
+  .transform(({ type, environment }): FunctionTool => {
+    if (!environment) return builtInFunction({ type });
+    const { skills, ...local } = environment;
+    return builtInFunction({ type, environment: { ...local, ...(skills && { skills }) } });
+  });
+const otherBuiltIn = z
+  .object({ type: z.enum(['local_shell', 'apply_patch']) })
+  .transform((tool): FunctionTool => builtInFunction(tool));
+
+function builtInFunction(builtIn: BuiltInTool): FunctionTool {
+  return { type: 'function', name: builtIn.type, description: null, parameters: null, strict: null, builtIn };
+}
+
 /** Functions and custom tools with a common prefix. Their names need to be unique only within it. */
 interface Namespace {
   readonly type: 'namespace';
@@ -196,7 +223,7 @@ interface ToolForms {
   readonly functionForms: readonly z.ZodType<FunctionTool>[];
   /** Where the name of a function is. */
   readonly namePath: readonly string[];
-  /** The API has namespaces, and searches for tools that the client executes; default false. */
+  /** The API has namespaces, and searches, shells and patches that the client executes; default false. */
   readonly hasNamespaces?: boolean;
 }
 
@@ -211,6 +238,9 @@ export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
       if (problem !== undefined) return refuse(ctx, problem, { code: 'tool_too_large' });
       if (value['type'] === 'function') return functionForm(value, ctx);
       if (hasNamespaces && value['type'] === SEARCH && value['execution'] === 'client') return clientSearch;
+      if (hasNamespaces && isBuiltIn(value['type']) && containerOf(value) === undefined) {
+        return value['type'] === 'shell' ? shellTool : otherBuiltIn;
+      }
       if (value['type'] === 'custom') return isObject(value['custom']) ? nestedCustom : customFields;
       return value['type'] === 'mcp' ? mcpTool : otherTool;
     },
@@ -218,7 +248,7 @@ export function toolsSchema(forms: ToolForms): z.ZodType<ParsedTools> {
       ...functionForms.map((form) => typed('function', form)),
       typed('custom', customFields),
       typed('custom', nestedCustom),
-      ...(hasNamespaces ? [namespace, clientSearch] : []),
+      ...(hasNamespaces ? [namespace, clientSearch, shellTool, otherBuiltIn] : []),
       mcpTool,
       otherType,
     ],
@@ -261,6 +291,7 @@ export type ShownTool =
       readonly description: string | null;
       readonly format: unknown;
     } & MayBeDeferred)
+  | BuiltInTool
   | ({ readonly type: 'tool_search'; readonly execution: 'client' } & Pick<FunctionTool, 'description' | 'parameters'>)
   | (Omit<Namespace, 'tools'> & { readonly tools: readonly ShownTool[] });
 
@@ -270,7 +301,8 @@ interface MayBeDeferred {
 
 function shownTool(tool: FunctionTool | Namespace): ShownTool {
   if (isNamespace(tool)) return { ...tool, tools: tool.tools.map(shownTool) };
-  const { type, name, description, parameters, strict, custom, search, deferred } = tool;
+  const { type, name, description, parameters, strict, custom, search, deferred, builtIn } = tool;
+  if (builtIn) return builtIn;
   if (search) return { type: SEARCH, execution: 'client', description, parameters };
   const more: MayBeDeferred = deferred ? { defer_loading: true } : {};
   if (custom) return { type: 'custom', name, description, format: custom.format ?? { type: 'text' }, ...more };
@@ -280,12 +312,17 @@ function shownTool(tool: FunctionTool | Namespace): ShownTool {
 /** The tools that a list in its repeated form declares, under the names that the model gets. */
 export function functionsIn(tools: readonly ShownTool[]): readonly FunctionTool[] {
   return tools.flatMap((tool) => {
+    if (isBuiltInTool(tool)) return builtInFunction(tool);
     if (tool.type !== 'namespace') return functionOf(tool);
     return inNamespace(tool, functionsIn(tool.tools));
   });
 }
 
-function functionOf(tool: Exclude<ShownTool, { type: 'namespace' }>): FunctionTool {
+function isBuiltInTool(tool: ShownTool): tool is BuiltInTool {
+  return isBuiltIn(tool.type);
+}
+
+function functionOf(tool: Exclude<ShownTool, BuiltInTool | { type: 'namespace' }>): FunctionTool {
   const { type, description } = tool;
   if (type === SEARCH) {
     return { type: 'function', name: SEARCH, description, parameters: tool.parameters, strict: null, search: true };
@@ -351,10 +388,10 @@ function declaredBy(tool: SentTool, namePath: readonly string[]): readonly Decla
     const label = String((tool as RequestTool)['server_label']);
     return [{ key: `mcp ${label}`, shown: label, path: ['server_label'] }];
   }
-  return functionsOf(tool).map(({ name, own }, index) => ({
+  return functionsOf(tool).map(({ name, own, builtIn }, index) => ({
     key: `function ${name}`,
     shown: own?.name ?? name,
-    path: own ? ['tools', index, 'name'] : namePath,
+    path: own ? ['tools', index, 'name'] : builtIn ? ['type'] : namePath,
   }));
 }
 
@@ -515,6 +552,7 @@ export function checkDeclared({ selected }: ParsedChoice, tools: ParsedTools, la
 function declaredTools({ functions, others }: ParsedTools, labels: readonly string[]): ReadonlySet<string> {
   return new Set([
     ...functions.map(({ name }) => selectionText({ type: 'function', name })),
+    ...functions.flatMap(({ builtIn }) => (builtIn ? selectionText(builtIn as RequestTool) : [])),
     ...functions.flatMap(({ custom, name }) => (custom ? selectionText({ type: 'custom', name }) : [])),
     ...labels.map((label) => selectionText({ type: 'mcp', server_label: label })),
     ...others.map((tool) => selectionText(tool, toolKind(tool.type))),

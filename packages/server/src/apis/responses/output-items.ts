@@ -1,4 +1,12 @@
 import { customInput, type TokenLogprob, type ToolResult } from '@treadle/core';
+import {
+  builtInArguments,
+  builtInCallItem,
+  builtInName,
+  isBuiltInCall,
+  isBuiltInCallType,
+  type BuiltInCallItem,
+} from './built-in-calls.ts';
 import { parsableArguments, SEARCH } from '../../engine/tools.ts';
 import { isObject } from '../../parse/validate.ts';
 import { addEvent, type Outbox, type TextKind } from '../../requests/projection.ts';
@@ -229,11 +237,12 @@ function outputText(text: string, logprobs: readonly WireLogprob[] = EMPTY): Out
 }
 
 /**
- * A call that is being streamed: a `function_call`, a `custom_tool_call` or a `tool_search_call` for the client, or an `mcp_call`
- * that the server handles. There are no events for the arguments of a `tool_search_call`. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
+ * A call that is being streamed: a `function_call`, a `custom_tool_call`, a `tool_search_call` or a call of a built-in tool for
+ * the client, or an `mcp_call` that the server handles. There are no events for the arguments of a `tool_search_call` and of
+ * built-in tools, whose items are sent when they are whole. The text of a `custom_tool_call` is sent when it is whole, because most models send it as a JSON string.
  */
 export interface OpenCall {
-  readonly type: 'function_call' | 'custom_tool_call' | 'tool_search_call' | 'mcp_call';
+  readonly type: CallItem['type'];
   readonly id: string;
   /** In the response's output. */
   readonly index: number;
@@ -256,7 +265,7 @@ export interface OpenCall {
   done: CallItem | undefined;
 }
 
-type CallItem = FunctionCallItem | CustomCallItem | ToolSearchCallItem | McpCallItem;
+type CallItem = FunctionCallItem | CustomCallItem | ToolSearchCallItem | BuiltInCallItem | McpCallItem;
 
 /** The name of a call as the loop stores it: one that every provider accepts. */
 export function storedCallName(name: string): string {
@@ -277,9 +286,10 @@ export function addArguments(out: EventList, call: OpenCall, delta: string): voi
 function sendArguments(out: EventList, call: OpenCall, delta: string): void {
   if (delta === '') return;
   call.arguments += delta;
-  if (out.isSilent || call.type === 'tool_search_call') return;
+  const type = ARGUMENTS_DELTA[call.type];
+  if (out.isSilent || type === undefined) return;
   addEvent(out, {
-    type: ARGUMENTS_DELTA[call.type],
+    type,
     sequence_number: out.next++,
     item_id: call.id,
     output_index: call.index,
@@ -287,7 +297,7 @@ function sendArguments(out: EventList, call: OpenCall, delta: string): void {
   });
 }
 
-const ARGUMENTS_DELTA: Readonly<Record<Exclude<OpenCall['type'], 'tool_search_call'>, string>> = {
+const ARGUMENTS_DELTA: Readonly<Partial<Record<OpenCall['type'], string>>> = {
   function_call: 'response.function_call_arguments.delta',
   custom_tool_call: 'response.custom_tool_call_input.delta',
   mcp_call: 'response.mcp_call_arguments.delta',
@@ -301,7 +311,7 @@ export function endArguments(out: EventList, call: OpenCall, text: string = call
   if (whole.startsWith(call.arguments)) sendArguments(out, call, whole.slice(call.arguments.length));
   call.arguments = whole;
   call.isWhole = true;
-  if (call.type === 'tool_search_call') return;
+  if (ARGUMENTS_DELTA[call.type] === undefined) return;
   if (isCustom) {
     const type = 'response.custom_tool_call_input.done';
     addEvent(out, { type, sequence_number: out.next++, item_id: call.id, output_index: call.index, input: whole });
@@ -358,6 +368,9 @@ function wireCall(
   const own = namespace === undefined ? { name } : { name, namespace };
   if (type === 'custom_tool_call') {
     return { type, id, call_id: callId, ...own, input: text, status: status as ItemStatus };
+  }
+  if (isBuiltInCallType(type)) {
+    return builtInCallItem({ type, id, callId, status: status as ItemStatus, arguments: text });
   }
   if (type === 'tool_search_call') {
     const given = searchArguments(text);
@@ -425,9 +438,9 @@ export function newCall(item: CallItem, index: number): OpenCall {
     callId: type === 'mcp_call' ? '' : item.call_id,
     label: type === 'mcp_call' ? item.server_label : '',
     approval: type === 'mcp_call' ? item.approval_request_id : null,
-    name: 'name' in item ? item.name : SEARCH,
+    name: isBuiltInCallType(type) ? builtInName(type) : 'name' in item ? item.name : SEARCH,
     namespace: 'namespace' in item ? item.namespace : undefined,
-    arguments: '',
+    arguments: isBuiltInCallType(type) ? argumentsOf(item) : '',
     isWhole: false,
     hasStarted: false,
     done: undefined,
@@ -457,6 +470,7 @@ export function sendClosedItem(out: EventList, item: OutputItem, index: number):
 
 /** As the model wrote them. */
 function argumentsOf(item: CallItem): string {
+  if (isBuiltInCall(item)) return builtInArguments(item);
   if (item.type === 'custom_tool_call') return JSON.stringify({ input: item.input });
   return item.type === 'tool_search_call' ? JSON.stringify(item.arguments) : item.arguments;
 }

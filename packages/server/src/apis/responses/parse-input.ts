@@ -203,6 +203,105 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       ...(is_error != null && { is_error }),
     }));
 
+  const amount = z
+    .number()
+    .nullish()
+    .transform((value) => value ?? null);
+  const word = z
+    .string()
+    .nullish()
+    .transform((value) => value ?? null);
+  const words = list(longText, { expected: 'a list of strings', max: limits.parts });
+  const shellCall = z
+    .object({
+      type: z.literal('shell_call'),
+      id: idOr('sh'),
+      status,
+      call_id: callId,
+      action: z.object({ commands: words, timeout_ms: amount, max_output_length: amount }),
+      environment: variants(
+        'type',
+        ['local', 'container_reference'],
+        [
+          z.object({ type: z.literal('local') }),
+          z.object({ type: z.literal('container_reference'), container_id: z.string() }),
+        ],
+      ).nullish(),
+    })
+    .transform(({ environment, ...item }): wire.ShellCallItem => ({ ...item, environment: environment ?? null }));
+  const outcome = variants(
+    'type',
+    ['exit', 'timeout'],
+    [z.object({ type: z.literal('exit'), exit_code: z.int() }), z.object({ type: z.literal('timeout') })],
+  );
+  const shellCallOutput = z.object({
+    type: z.literal('shell_call_output'),
+    id: idOr('sho'),
+    status,
+    call_id: callId,
+    output: list(z.object({ stdout: longText, stderr: longText, outcome }), {
+      expected: 'a list of outputs',
+      max: limits.parts,
+    }),
+    max_output_length: amount,
+  }) satisfies z.ZodType<wire.ShellCallOutputItem>;
+  const localShellCall = z
+    .object({
+      type: z.literal('local_shell_call'),
+      id: idOr('lsh'),
+      status,
+      call_id: callId,
+      action: z.object({
+        type: z.literal('exec'),
+        command: words,
+        env: z.record(z.string(), z.string()).nullish(),
+        timeout_ms: amount,
+        user: word,
+        working_directory: word,
+      }),
+    })
+    .transform(({ action: { env, ...action }, ...item }): wire.LocalShellCallItem => ({
+      ...item,
+      action: { ...action, env: env ?? {} },
+    }));
+  /** In the types of the official clients, its `id` is the `call_id` of the call. */
+  const localShellCallOutput = z
+    .object({
+      type: z.literal('local_shell_call_output'),
+      id: z.string().max(MAX_LENGTH.id).nullish(),
+      status,
+      call_id: callId.nullish(),
+      output: longText,
+    })
+    .transform(({ id, call_id, ...item }, ctx): wire.LocalShellCallOutputItem => {
+      if (call_id != null) return { ...item, id: id || 'lsho_', call_id };
+      if (id) return { ...item, id: 'lsho_', call_id: id };
+      const message = `Missing required parameter: ${PARAM}.`;
+      return refuse(ctx, message, { path: ['call_id'], code: 'missing_required_parameter' });
+    });
+  const filePath = z.string().min(1).max(MAX_LENGTH.text);
+  const applyPatchCall = z.object({
+    type: z.literal('apply_patch_call'),
+    id: idOr('apc'),
+    status,
+    call_id: callId,
+    operation: variants(
+      'type',
+      ['create_file', 'update_file', 'delete_file'],
+      [
+        z.object({ type: z.enum(['create_file', 'update_file']), path: filePath, diff: longText }),
+        z.object({ type: z.literal('delete_file'), path: filePath }),
+      ],
+    ),
+  }) satisfies z.ZodType<wire.ApplyPatchCallItem>;
+  const applyPatchCallOutput = z.object({
+    type: z.literal('apply_patch_call_output'),
+    id: idOr('apco'),
+    call_id: callId,
+    status: z.enum(['completed', 'failed']),
+    output: longText.nullish().transform((value) => value ?? null),
+  }) satisfies z.ZodType<wire.ApplyPatchCallOutputItem>;
+
   const declared = declaredToolsSchema(limits);
   const additionalTools = z
     .object({ type: z.literal('additional_tools'), id: idOr('at'), tools: declared })
@@ -308,6 +407,12 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
     ['function_call_output', functionCallOutput],
     ['custom_tool_call', customCall],
     ['custom_tool_call_output', customCallOutput],
+    ['shell_call', shellCall],
+    ['shell_call_output', shellCallOutput],
+    ['local_shell_call', localShellCall],
+    ['local_shell_call_output', localShellCallOutput],
+    ['apply_patch_call', applyPatchCall],
+    ['apply_patch_call_output', applyPatchCallOutput],
     ['mcp_call', mcpCall],
     ['mcp_list_tools', toolList],
     ['mcp_approval_request', approvalRequest],
@@ -336,6 +441,12 @@ export function inputSchema(limits: RequestLimits): z.ZodType<readonly wire.Inpu
       functionCallOutput,
       customCall,
       customCallOutput,
+      shellCall,
+      shellCallOutput,
+      localShellCall,
+      localShellCallOutput,
+      applyPatchCall,
+      applyPatchCallOutput,
       additionalTools,
       agentMessage,
       searchCall,
@@ -378,6 +489,12 @@ const TYPES = [
   'custom_tool_call_output',
   'tool_search_call',
   'tool_search_output',
+  'shell_call',
+  'shell_call_output',
+  'local_shell_call',
+  'local_shell_call_output',
+  'apply_patch_call',
+  'apply_patch_call_output',
   'additional_tools',
   'agent_message',
   'mcp_call',
@@ -396,7 +513,7 @@ function typeOf(item: JsonObject): unknown {
   return id === undefined ? undefined : 'item_reference';
 }
 
-const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|at|mcp|mcpl|mcpa|cmp|item)_$/;
+const BEGINNING = /^(?:msg|rs|fc|fco|ctc|ctco|sh|sho|lsh|lsho|apc|apco|at|mcp|mcpl|mcpa|cmp|item)_$/;
 
 /**
  * Completes the ids of items that came without one, from a digest of the items so far. So an item has the same id when a

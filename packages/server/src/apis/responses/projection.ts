@@ -198,7 +198,7 @@ export function responseProjection(options: ResponseProjectionOptions): Response
       // Storing a response can fail after the run itself succeeded.
       if (state.ended && (state.isEndSent || ending.type !== 'failed')) return NONE;
       if (ending.type === 'pending') {
-        for (const { type, call } of ending.waiting) if (type === 'client') turns.callWaits(state, call.index);
+        for (const { type, call } of ending.waiting) if (type === 'client') turns.callWaits(state, call);
       }
       turns.carryResults(state);
       closeInterrupted(out, items);

@@ -220,9 +220,13 @@ const DECIDED = 'The client of the response has decided about this call in anoth
 function kindsByName({ functions }: ResponseRequest): CallKinds {
   const byName = new Map(functions.map((one) => [one.name, one]));
   return {
-    kindOf: (name) => (byName.has(name) ? 'client' : 'server'),
+    kindOf: (name) => {
+      const known = byName.get(name);
+      return known ? (known.builtIn ? 'client-later' : 'client') : 'server';
+    },
     isCustom: (name) => byName.get(name)?.custom !== undefined,
     isSearch: (name) => byName.get(name)?.search === true,
+    builtInOf: (name) => byName.get(name)?.builtIn?.type,
     ownNameOf: (name) => byName.get(name)?.own,
     labelOf: () => OWN_LABEL,
   };

@@ -19,6 +19,7 @@ import { isClientAsked } from '../../requests/run.ts';
 import { modelName } from '../../engine/namespaces.ts';
 import { parsableArguments, type CallKind, type CallKinds } from '../../engine/tools.ts';
 import { approvalIdFor, callIdFor, itemId, itemOrigin, type ItemKind } from '../../ids.ts';
+import { isBuiltInCallType } from './built-in-calls.ts';
 import {
   addArguments,
   addText,
@@ -148,6 +149,8 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
 
   function clientCallType({ name }: ReplyCall): OpenCall['type'] {
     if (kinds.isSearch?.(name)) return 'tool_search_call';
+    const builtIn = kinds.builtInOf?.(name);
+    if (builtIn) return `${builtIn}_call`;
     return kinds.isCustom?.(name) ? 'custom_tool_call' : 'function_call';
   }
 
@@ -169,14 +172,15 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
       label: kinds.labelOf(call.name),
       approval: call.approval ?? null,
       ...shownName(call.name, type),
-      arguments: '',
+      // Its item is never incomplete.
+      arguments: isBuiltInCallType(type) ? call.whole!.arguments : '',
       isWhole: false,
       hasStarted: false,
       done: undefined,
     };
     items.push(item);
     openCall(out, item);
-    addArguments(out, item, call.whole?.arguments ?? call.buffered);
+    if (!isBuiltInCallType(type)) addArguments(out, item, call.whole?.arguments ?? call.buffered);
     call.item = item;
     return item;
   }
@@ -317,10 +321,13 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
       answerCall(state.out, call.item ?? addCallItem(state, call, { type: 'mcp_call', index }), result);
     },
     /** The client has to execute the call. */
-    callWaits(state: TurnScope, index: number): void {
+    callWaits(state: TurnScope, { index, arguments: json }: WaitingCall): void {
       const call = state.turn.calls[index];
       if (call?.kind !== 'client-later' || call.item) return;
-      const item = addCallItem(state, call, { type: clientCallType(call), index });
+      const type = clientCallType(call);
+      // The loop may have repaired the arguments. Those of functions are returned as they were written.
+      if (isBuiltInCallType(type)) call.whole = { ...call.whole!, arguments: json };
+      const item = addCallItem(state, call, { type, index });
       endArguments(state.out, item, call.whole?.arguments);
       closeCall(state.out, item, 'completed');
     },
@@ -381,6 +388,11 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
       sendWhole(out, item, items.length - 1);
     },
   };
+}
+
+interface WaitingCall {
+  readonly index: number;
+  readonly arguments: string;
 }
 
 interface CallPlace {
@@ -458,7 +470,7 @@ function isPartOf(item: StreamedItem, part: ShownPart, wasCut: boolean): boolean
   if (item.type !== 'mcp_call' && itemOrigin(item.callId)?.number !== part.index) return false;
   const { arguments: text } = part.call;
   // There are no events for its arguments.
-  if (item.type === 'tool_search_call') return true;
+  if (item.type === 'tool_search_call' || isBuiltInCallType(item.type)) return true;
   if (item.type === 'custom_tool_call') return !item.isWhole || customInput(text) === item.arguments;
   return item.isWhole ? parsableArguments(text) === item.arguments : text.startsWith(item.arguments);
 }

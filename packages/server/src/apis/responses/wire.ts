@@ -75,6 +75,51 @@ export interface ToolSearchCallItem {
   readonly status: ItemStatus;
 }
 
+/** A call of `shell`, which the client executes. */
+export interface ShellCallItem {
+  readonly type: 'shell_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly action: {
+    readonly commands: readonly string[];
+    readonly timeout_ms: number | null;
+    readonly max_output_length: number | null;
+  };
+  /** A call that another server has executed may have a container. */
+  readonly environment:
+    | { readonly type: 'local' }
+    | { readonly type: 'container_reference'; readonly container_id: string }
+    | null;
+  readonly status: ItemStatus;
+}
+
+/** A call of `local_shell`, which the client executes. */
+export interface LocalShellCallItem {
+  readonly type: 'local_shell_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly action: {
+    readonly type: 'exec';
+    readonly command: readonly string[];
+    readonly env: Readonly<Record<string, string>>;
+    readonly timeout_ms: number | null;
+    readonly user: string | null;
+    readonly working_directory: string | null;
+  };
+  readonly status: ItemStatus;
+}
+
+/** A call of `apply_patch`, which the client executes. */
+export interface ApplyPatchCallItem {
+  readonly type: 'apply_patch_call';
+  readonly id: string;
+  readonly call_id: string;
+  readonly operation:
+    | { readonly type: 'create_file' | 'update_file'; readonly path: string; readonly diff: string }
+    | { readonly type: 'delete_file'; readonly path: string };
+  readonly status: ItemStatus;
+}
+
 /** A call that the server executes or has refused. */
 export interface McpCallItem {
   readonly type: 'mcp_call';
@@ -120,6 +165,9 @@ export type OutputItem =
   | FunctionCallItem
   | CustomCallItem
   | ToolSearchCallItem
+  | ShellCallItem
+  | LocalShellCallItem
+  | ApplyPatchCallItem
   | McpCallItem
   | McpApprovalRequestItem
   | McpListToolsItem
@@ -136,6 +184,12 @@ export type InputItem =
   | CustomCallOutputItem
   | ToolSearchCallItem
   | ToolSearchOutputItem
+  | ShellCallItem
+  | ShellCallOutputItem
+  | LocalShellCallItem
+  | LocalShellCallOutputItem
+  | ApplyPatchCallItem
+  | ApplyPatchCallOutputItem
   | AdditionalToolsItem
   | PassedOverItem
   | McpCallItem
@@ -205,6 +259,38 @@ export interface ToolSearchOutputItem {
   readonly status: ItemStatus;
 }
 
+/** What one command of a `shell_call` has printed, and how it ended. */
+export interface ShellOutput {
+  readonly stdout: string;
+  readonly stderr: string;
+  readonly outcome: { readonly type: 'exit'; readonly exit_code: number } | { readonly type: 'timeout' };
+}
+
+export interface ShellCallOutputItem {
+  readonly type: 'shell_call_output';
+  readonly id: string;
+  readonly call_id: string;
+  readonly output: readonly ShellOutput[];
+  readonly max_output_length: number | null;
+  readonly status: ItemStatus;
+}
+
+export interface LocalShellCallOutputItem {
+  readonly type: 'local_shell_call_output';
+  readonly id: string;
+  readonly call_id: string;
+  readonly output: string;
+  readonly status: ItemStatus;
+}
+
+export interface ApplyPatchCallOutputItem {
+  readonly type: 'apply_patch_call_output';
+  readonly id: string;
+  readonly call_id: string;
+  readonly status: 'completed' | 'failed';
+  readonly output: string | null;
+}
+
 /** Tools that apply from here on. */
 export interface AdditionalToolsItem {
   readonly type: 'additional_tools';
@@ -224,12 +310,6 @@ export const PASSED_OVER = [
   'image_generation_call',
   'computer_call',
   'computer_call_output',
-  'local_shell_call',
-  'local_shell_call_output',
-  'shell_call',
-  'shell_call_output',
-  'apply_patch_call',
-  'apply_patch_call_output',
   'tool_search_call',
   'tool_search_output',
 ] as const;
