@@ -49,6 +49,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'an effect starts without a check of the lease',
+    rare: true,
     checks: ['lease', 'effect twice'],
     patches: [
       {
@@ -120,6 +121,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   },
   {
     name: 'a write that fails is stored in part',
+    rare: true,
     checks: ['lease', 'append only', 'I5 replay', 'ending'],
     patches: [
       {
