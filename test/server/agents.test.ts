@@ -286,6 +286,12 @@ describe('an invocation', () => {
     expect(model.requests).toHaveLength(2);
     const other = await invoke(server, { ...body, inputs: { word: 'wheel' } });
     expect([other.status, other.body.error.code]).toEqual([409, 'task_in_use']);
+    expect(other.body.error.message).toContain('with other inputs');
+    const single = await invoke(server, body, { how: 'invoke' });
+    expect([single.status, single.body.error.message]).toEqual([
+      409,
+      'The task_id "t1" is in use at /invoke-iterative, and not at /invoke. Send it there, or another task_id.',
+    ]);
     const runs = await server.send('GET', '/v1/runs?task=t1');
     expect(runs.body.data).toHaveLength(1);
   });

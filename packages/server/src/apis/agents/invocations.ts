@@ -155,7 +155,7 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
         },
       },
       key,
-      task && (() => findTask(tenant, task, options.task_id!)),
+      task && (() => findTask(tenant, task, { id: options.task_id!, mode })),
     );
     if (once.type !== 'created') {
       const id = once.type === 'repeated' ? once.id : once.claimed;
@@ -300,11 +300,21 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
 
   /* Invocations that exist */
 
-  /** The id of the record with the task. Rejects with a 409 if it has other inputs. */
-  async function findTask(tenant: string, task: RequestKey, given: string): Promise<string | undefined> {
+  /** The id of the record with the task. Rejects with a 409 if it has other inputs, or is of the other mode. */
+  async function findTask(
+    tenant: string,
+    task: RequestKey,
+    given: { readonly id: string; readonly mode: AgentInvocation['mode'] },
+  ): Promise<string | undefined> {
     const used = await store.requests.findKey(tenant, task.key, Date.now());
     if (used === undefined || used.digest === task.digest) return used?.response;
-    const message = `The task_id ${JSON.stringify(given)} is in use with other inputs. Send the same inputs, or another task_id.`;
+    const record = await readRecord(store, used.response, { tenant });
+    const { mode = given.mode } = (record?.request as StoredInvocation | undefined)?.invocation ?? {};
+    const [what, remedy] =
+      mode === given.mode
+        ? ['with other inputs', 'Send the same inputs']
+        : [`at ${PATHS[mode]}, and not at ${PATHS[given.mode]}`, 'Send it there'];
+    const message = `The task_id ${JSON.stringify(given.id)} is in use ${what}. ${remedy}, or another task_id.`;
     const headers = { 'x-should-retry': 'false' };
     throw new ApiError(409, 'invalid_request_error', message, { param: 'task_id', code: 'task_in_use', headers });
   }
@@ -392,6 +402,8 @@ function withFacts(
   };
   return { tenant, key, scopes, requestId, ...(Object.keys(own).length > 0 && { facts: own }) };
 }
+
+const PATHS = { single: '/invoke', iterative: '/invoke-iterative' } as const;
 
 /** No client can send it as an `Idempotency-Key`, because it contains spaces. */
 function taskKey(agent: string, task: string, inputs: Inputs, mode: AgentInvocation['mode']): RequestKey {
