@@ -103,11 +103,25 @@ describe('agents list, show and check', () => {
     await play.write('agents/d.yaml', 'description: D.\nskills: [none]\nmemory: true\n');
     const { code, stdout } = await agents('check');
     expect(code).toBe(1);
-    expect(stdout).toMatch(/a\.yaml: .*there is no tool "raed"\. Did you mean "read"\?/);
+    expect(stdout).toMatch(/a\.yaml, line 2, tools\[0\]: .*there is no tool "raed"\. Did you mean "read"\?/);
     expect(stdout).toContain('it depends on the agent "gone", which does not exist.');
-    expect(stdout).toMatch(/c\.yaml: .*none-such/);
+    expect(stdout).toMatch(/c\.yaml, line 2, model: .*none-such/);
     expect(stdout).toContain('There is no skill "none"');
     expect(stdout).toMatch(/Note: .*d\.yaml, line 3, memory: It has no effect yet\./);
+  });
+
+  test('check names all that an agent lacks, with key and line', async () => {
+    const parts = 'model: none-such\ntools: [read, raed,\n  "agent:gone"]\nskills: [none]\ndependencies:\n  - gone\n';
+    await play.write('agents/a.yaml', `description: A.\n${parts}`);
+    const { problems } = JSON.parse((await agents('check', '--json')).stdout);
+    const file = join(play.folder, 'agents/a.yaml');
+    expect(problems).toEqual([
+      { file, line: 2, key: 'model', message: expect.stringContaining('none-such') },
+      { file, line: 3, key: 'tools[1]', message: expect.stringContaining('"raed"') },
+      { file, line: 4, key: 'tools[2]', message: expect.stringContaining('"gone"') },
+      { file, line: 5, key: 'skills[0]', message: expect.stringContaining('"none"') },
+      { file, line: 7, key: 'dependencies[0]', message: expect.stringContaining('"gone"') },
+    ]);
   });
 
   test('show has the prompt and the schemas', async () => {

@@ -12,7 +12,7 @@ import { toolEntry } from '../skills/skill-narrowing.ts';
 import type { Tool } from '../tools/tool.ts';
 import { agentNarrowings, agentSource, autonomyOf, toolEntriesOf } from './governance.ts';
 import { outputSchema, textField, type Inputs } from './fields.ts';
-import type { NamedAgent } from './named-agent.ts';
+import type { AgentProblem, NamedAgent } from './named-agent.ts';
 import { buildPrompt, inputMessage } from './prompt.ts';
 import { retriedModel } from './retried-model.ts';
 
@@ -147,6 +147,34 @@ export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHo
     ...(task !== undefined && { task }),
     ...(session !== undefined && { session }),
   };
+}
+
+/** Everything that a definition names and the host lacks, or else why the agent cannot run there. Empty: it can. */
+export function lackingParts(agent: NamedAgent, host: AgentHost): readonly AgentProblem[] {
+  const { tools = [], dependencies = [], skills = [] } = agent;
+  const bare: NamedAgent = { ...agent, tools: [], dependencies: [], skills: [] };
+  const found = [
+    ...problemOf(['model'], () => agentModel(agent, host)),
+    ...tools.flatMap((entry, index) =>
+      problemOf(['tools', index], () => agentTools({ ...bare, tools: [entry] }, host)),
+    ),
+    ...skills.flatMap((name, index) =>
+      problemOf(['skills', index], () => activatedSkills({ ...bare, skills: [name] }, host)),
+    ),
+    ...dependencies.flatMap((one, index) =>
+      problemOf(['dependencies', index], () => agentTools({ ...bare, dependencies: [one] }, host)),
+    ),
+  ];
+  return found.length > 0 ? found : problemOf([], () => agentRun(agent, {}, host));
+}
+
+function problemOf(path: AgentProblem['path'], use: () => unknown): readonly AgentProblem[] {
+  try {
+    use();
+    return [];
+  } catch (error) {
+    return [{ path, message: (error as Error).message }];
+  }
 }
 
 const NO_TOOLS = { tools: [], agents: [] };

@@ -5,6 +5,7 @@ export {
   agentRun,
   CHAIN_LABEL,
   agentTools,
+  lackingParts,
   type AgentBounds,
   type AgentHost,
   type AgentLoopOptions,

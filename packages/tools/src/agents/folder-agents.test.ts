@@ -127,7 +127,7 @@ test('a second file with a name is an error that names both', async () => {
   expect(namesOf(agents)).toEqual(['same', 'z']);
   const [problem, ...others] = agents.problems();
   expect(others).toEqual([]);
-  expect(problem).toMatchObject({ file: place('b/y.md'), key: 'name' });
+  expect(problem).toMatchObject({ file: place('b/y.md'), line: 2, key: 'name' });
   expect(problem!.message).toContain(place('a/x.yaml'));
   expect(problem!.message).toContain(place('b/y.md'));
 });

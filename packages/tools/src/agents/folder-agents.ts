@@ -1,6 +1,6 @@
 import { join } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
-import { DEFAULT_AGENT, type AgentRegistry, type NamedAgent } from '@treadle/core/named-agents';
+import { DEFAULT_AGENT, type AgentProblem, type AgentRegistry, type NamedAgent } from '@treadle/core/named-agents';
 import { DeniedError } from '../denied.ts';
 import type { FileOps } from '../ops.ts';
 import { guardedFiles } from '../paths/guarded-files.ts';
@@ -8,6 +8,7 @@ import { readWhole } from '../skills/folder-files.ts';
 import {
   agentFileText,
   agentFormat,
+  keyText,
   parseAgentFile,
   type AgentFileProblem,
   type ParsedAgentFile,
@@ -35,6 +36,8 @@ export interface FolderAgents extends AgentRegistry {
   problems(): readonly AgentFileProblem[];
   /** What has no effect in files that are used. */
   warnings(): readonly AgentFileProblem[];
+  /** Where something that is wrong with an agent of this name is. */
+  placed(name: string, problem: AgentProblem): AgentFileProblem;
   /** The file of an agent. */
   fileOf(name: string): string | undefined;
   /** Reads what has changed. Never rejects. Reloads run one after the other. */
@@ -64,8 +67,15 @@ interface ReadAgent {
   readonly parsed: ParsedAgentFile;
 }
 
+interface LoadedAgent {
+  readonly agent: NamedAgent;
+  readonly file: string;
+  readonly folder: string;
+  readonly lines: ReadonlyMap<string, number>;
+}
+
 interface Loaded {
-  readonly agents: ReadonlyMap<string, { readonly agent: NamedAgent; readonly file: string; readonly folder: string }>;
+  readonly agents: ReadonlyMap<string, LoadedAgent>;
   readonly problems: readonly AgentFileProblem[];
   readonly warnings: readonly AgentFileProblem[];
 }
@@ -108,6 +118,12 @@ export async function folderAgents(options: FolderAgentsOptions): Promise<Folder
     },
     problems: () => loaded.problems,
     warnings: () => loaded.warnings,
+    placed(name, { path, message }) {
+      const { file = name, lines } = loaded.agents.get(name) ?? {};
+      const key = keyText(path);
+      const line = lines?.get(key);
+      return { file, ...(line !== undefined && { line }), ...(key !== '' && { key }), message };
+    },
     fileOf: (name) => loaded.agents.get(name)?.file,
     protects: folders.map((folder) => `${exactGlob(folder)}/**`),
     reload,
@@ -144,7 +160,7 @@ function definitionsOf({ agents }: Loaded): readonly NamedAgent[] {
 
 /** `files`: those that were read before, which are replaced by those that are there now. */
 async function readFolders(folders: readonly string[], files: Map<string, ReadAgent>): Promise<Loaded> {
-  const agents = new Map<string, { agent: NamedAgent; file: string; folder: string }>();
+  const agents = new Map<string, LoadedAgent>();
   const problems: AgentFileProblem[] = [];
   const warnings: AgentFileProblem[] = [];
   const seen = new Set<string>();
@@ -158,11 +174,12 @@ async function readFolders(folders: readonly string[], files: Map<string, ReadAg
       const parsed = await readAgentFile(ops, file, files);
       if (parsed.type === 'invalid') problems.push(...parsed.problems);
       else {
-        const { agent } = parsed;
+        const { agent, lines } = parsed;
         const first = agents.get(agent.name);
-        if (first) problems.push({ file, key: 'name', message: sameName(agent.name, first.file, file) });
+        const message = first && sameName(agent.name, first.file, file);
+        if (message !== undefined) problems.push({ file, line: lines.get('name')!, key: 'name', message });
         else {
-          agents.set(agent.name, { agent, file, folder });
+          agents.set(agent.name, { agent, file, folder, lines });
           warnings.push(...parsed.warnings);
         }
       }

@@ -18,7 +18,13 @@ export interface AgentFileProblem {
 }
 
 export type ParsedAgentFile =
-  | { readonly type: 'agent'; readonly agent: NamedAgent; readonly warnings: readonly AgentFileProblem[] }
+  | {
+      readonly type: 'agent';
+      readonly agent: NamedAgent;
+      readonly warnings: readonly AgentFileProblem[];
+      /** The lines of its name and of what it names, by keys such as `tools[1]`. */
+      readonly lines: ReadonlyMap<string, number>;
+    }
   | { readonly type: 'invalid'; readonly problems: readonly AgentFileProblem[] };
 
 /** The format of a file by its name; undefined if it is not the file of an agent. */
@@ -71,7 +77,17 @@ export function parseAgentFile(source: string, file: string): ParsedAgentFile {
     message,
   });
   if (checked.type === 'invalid') return { type: 'invalid', problems: checked.problems.map(placed) };
-  return { type: 'agent', agent: checked.agent, warnings: checked.warnings.map(placed) };
+  const { agent } = checked;
+  const lines = new Map(namingPaths(agent).map((path) => [keyText(path), lineAt(document, path, lineOf)]));
+  return { type: 'agent', agent, warnings: checked.warnings.map(placed), lines };
+}
+
+/** Where a definition names itself and parts of the host. */
+function namingPaths(agent: NamedAgent): readonly AgentProblem['path'][] {
+  const entries = (['tools', 'skills', 'dependencies'] as const).flatMap((key) =>
+    (agent[key] ?? []).map((_, index) => [key, index] as const),
+  );
+  return [['name'], ['model'], ...entries];
 }
 
 function jsonProblem(text: string): Omit<AgentFileProblem, 'file'> | undefined {
@@ -108,7 +124,8 @@ function lineAt(document: Document, path: AgentProblem['path'], lineOf: (offset:
   return 1;
 }
 
-function keyText(path: AgentProblem['path']): string {
+/** A path as people write it. */
+export function keyText(path: AgentProblem['path']): string {
   return path.reduce<string>((text, part) => {
     if (typeof part === 'number') return `${text}[${part}]`;
     return text === '' ? part : `${text}.${part}`;

@@ -350,21 +350,15 @@ async function missingParts(
   values: { readonly config?: string; readonly cwd?: string },
   io: Io,
 ): Promise<readonly AgentFileProblem[]> {
-  const { agentRun } = await import('@treadle/core/named-agents');
+  const { lackingParts } = await import('@treadle/core/named-agents');
   const session = await openSession({ ...values, store: 'memory:' }, io, {
     canAsk: false,
     writeLine: () => {},
     isDry: true,
   });
   try {
-    return agents.flatMap((agent) => {
-      try {
-        agentRun(agent, {}, hostOf(session));
-        return [];
-      } catch (error) {
-        return { file: registry.fileOf(agent.name)!, message: (error as Error).message };
-      }
-    });
+    const host = hostOf(session);
+    return agents.flatMap((agent) => lackingParts(agent, host).map((one) => registry.placed(agent.name, one)));
   } finally {
     await session.close();
   }
