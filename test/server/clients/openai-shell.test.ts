@@ -244,3 +244,33 @@ test('outputs that are missing, repeated or of no call are refused', async () =>
   const wrong = { ...output, output: [{ stdout: '', stderr: '', outcome: { type: 'exit' } }] } as never;
   await expect(next([wrong])).rejects.toMatchObject({ status: 400, param: 'input[0].output[0].outcome.exit_code' });
 });
+
+test('are part of a conversation, and chats show them with their results', async () => {
+  const script = await fixture.script({ calls: [LS] }, { text: 'One.' });
+  const { id: conversation } = await client().conversations.create();
+  const request = { model: script.model, tools: [SHELL], conversation };
+  const first = await client().responses.create({ ...request, input: 'Files?' });
+  const shell = onlyItem(first, 'shell_call');
+  const answer: ResponseInputItem.ShellCallOutput = {
+    ...shellOutput(shell, ''),
+    output: [{ stdout: '', stderr: '', outcome: { type: 'exit', exit_code: 2 } }],
+  };
+  const second = await client().responses.create({ ...request, input: [answer] });
+  expect(second.output_text).toBe('One.');
+  const { data } = await client().conversations.items.list(conversation, { order: 'asc' });
+  expect(data).toMatchObject([{ type: 'message' }, shell, answer, { type: 'message' }]);
+  const shown = await fetch(`${fixture.baseURL}/chat/${conversation}`);
+  expect(await shown.text()).toContain('[exit code 2]');
+});
+
+test('are available in a continued conversation when an item declares them', async () => {
+  const script = await fixture.script({ calls: [LS] }, { text: 'One.' });
+  const declared = { type: 'additional_tools', role: 'developer', tools: [SHELL] } as never;
+  const input: ResponseInput = [declared, { role: 'user', content: 'Files?' }];
+  const first = await client().responses.create({ model: script.model, input });
+  const shell = onlyItem(first, 'shell_call');
+  const { model } = script;
+  const next = { model, previous_response_id: first.id, input: [shellOutput(shell, 'a')] };
+  expect((await client().responses.create(next)).output_text).toBe('One.');
+  expect(await script.bodies()).toMatchObject([1, 2].map(() => ({ tools: [{ function: { name: 'shell' } }] })));
+});

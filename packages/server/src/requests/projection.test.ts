@@ -776,6 +776,44 @@ describe('a response to a run with lists of tools, approvals and tools that take
   });
 });
 
+test('the stream of a call of a built-in tool continues without loss or repetition, wherever it is cut', () => {
+  const written = { type: 'tool-call', id: 'a', name: 'shell', arguments: '{"commands":["ls"],}' };
+  const usage = { inputTokens: 1, outputTokens: 1 };
+  const items: readonly Item[] = [
+    { type: 'turn-started', turn: 1 },
+    {
+      type: 'fact',
+      event: {
+        type: 'model-replied',
+        effect: 't1.model.1',
+        content: [written],
+        finish: 'tool-calls',
+        usage,
+        model: 'm',
+      },
+    },
+  ] as never;
+  const call = { turn: 1, index: 0, id: 'a', name: 'shell', arguments: '{"commands":["ls"]}' };
+  const ending = { at: AT, usage, type: 'pending', waiting: [{ type: 'client', effect: 't1.call.0', call }] } as never;
+  const calls: CallKinds = { kindOf: () => 'client-later', builtInOf: () => 'shell', labelOf: () => 'treadle' };
+  const options = { calls, requiresAction: false };
+  const whole = streamRun(items, ending, options);
+  expect(whole.response.output).toMatchObject([
+    { type: 'shell_call', action: { commands: ['ls'] }, status: 'completed' },
+  ]);
+  for (let stored = 2; stored < whole.events.length; stored++) {
+    const events = whole.events.slice(0, stored);
+    const emit = (event: WireEvent): void => void events.push(plain(event));
+    const out = responseOutput({ response: createdResponse(), ...options, sent: plain(events), emit });
+    out.sendCreated();
+    out.replay(items);
+    const response = plain(out.endResponse(ending));
+    out.sendTerminal();
+    expect(response.output).toEqual(whole.response.output);
+    expect(events.map(({ type }) => type)).toEqual(whole.events.map(({ type }) => type));
+  }
+});
+
 /** Every call occurs once, as its kind requires, and the pending calls are those that the run waits for. */
 function checkCalls(sample: World, items: readonly Item[], response: ResponseResource, ending: Ending): void {
   const waiting = ending.type === 'pending' ? ending.waiting : [];

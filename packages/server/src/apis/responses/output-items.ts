@@ -441,7 +441,7 @@ export function newCall(item: CallItem, index: number): OpenCall {
     name: isBuiltInCallType(type) ? builtInName(type) : 'name' in item ? item.name : SEARCH,
     namespace: 'namespace' in item ? item.namespace : undefined,
     arguments: isBuiltInCallType(type) ? argumentsOf(item) : '',
-    isWhole: false,
+    isWhole: isBuiltInCallType(type),
     hasStarted: false,
     done: undefined,
   };

@@ -174,7 +174,7 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
       ...shownName(call.name, type),
       // Its item is never incomplete.
       arguments: isBuiltInCallType(type) ? call.whole!.arguments : '',
-      isWhole: false,
+      isWhole: isBuiltInCallType(type),
       hasStarted: false,
       done: undefined,
     };
@@ -215,9 +215,9 @@ export function turnProjection({ response, kinds, seal, carrier, asSummary }: Tu
       }
     }
     turn.unclaimed = turn.unclaimed.filter((item) => !claimed.has(item));
-    // A call that was approved has an item when it starts.
+    // A call that was approved has an item when it starts, and that of a built-in tool when it waits.
     const isStarted = (item: StreamedItem): boolean =>
-      item.type === 'mcp_call' && item.isWhole && later.some((part) => isPartOf(item, part, true));
+      isWholeLater(item) && later.some((part) => isPartOf(item, part, true));
     closeInterrupted(
       out,
       turn.unclaimed.filter((item) => !isStarted(item)),
@@ -441,7 +441,12 @@ interface PartEnd {
 
 /** Deltas opened the item, and the whole reply does not contain it. */
 function isMissingInReply(item: StreamedItem): boolean {
-  return !item.done && !(item.type === 'mcp_call' && item.isWhole);
+  return !item.done && !isWholeLater(item);
+}
+
+/** Whether a call was sent with all of its arguments, and may be closed only after the reply. */
+function isWholeLater(item: StreamedItem): item is OpenCall {
+  return item.type !== 'whole' && (item.type === 'mcp_call' || isBuiltInCallType(item.type)) && item.isWhole;
 }
 
 /**
