@@ -14,6 +14,13 @@ export function leasesContract(subject: Subject): void {
       expect(await subject.store.read('a')).toEqual([startEntry('a'), messageEntry(1)]);
     });
 
+    test('that are copied are the same lease, as a caller makes one with another release', async () => {
+      const lease = { ...(await subject.store.acquire('a')), release: async () => {} };
+      await subject.append('a', [startEntry('a')], lease);
+      await subject.append('a', [messageEntry(1)], lease);
+      expect(await subject.store.read('a')).toEqual([startEntry('a'), messageEntry(1)]);
+    });
+
     test('are refused while one is held; the next one has a higher token', async () => {
       const first = await subject.store.acquire('a');
       await expect(subject.store.acquire('a')).rejects.toEqual(code('run-driven'));

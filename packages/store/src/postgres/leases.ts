@@ -106,7 +106,9 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
   const held = new Map<string, HeldLease>();
   /** Those that were released, but could not be ended yet. */
   const unreleased = new Map<string, HeldLease>();
-  const tokens = new WeakMap<Lease, HeldLease>();
+  /** By their signals, which copies of a lease have too. */
+  const bySignal = new WeakMap<AbortSignal, HeldLease>();
+  const heldAs = ({ lost }: Lease): HeldLease | undefined => lost && bySignal.get(lost);
   let timer: NodeJS.Timeout | undefined;
   let isRenewing = false;
 
@@ -158,7 +160,8 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     const one: HeldLease = { runId, token, nonce, renewedAt, lost };
     held.set(nonce, one);
     scheduleRenewal();
-    const lease: Lease = {
+    bySignal.set(lost.signal, one);
+    return {
       runId,
       token,
       ...(takenOver && { takenOver }),
@@ -166,8 +169,6 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
       confirm: () => confirmLease(one),
       release: () => release(one),
     };
-    tokens.set(lease, one);
-    return lease;
   }
 
   /** Performs each of them alone if not all can be had at once. */
@@ -388,10 +389,10 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
       acquire: { isJoined: () => false, perform: performAcquires },
       end: { isJoined: () => true, perform: performEnds },
     },
-    keyOf: (lease) => (lease ? (tokens.get(lease) ?? { token: lease.token, nonce: NO_NONCE }) : undefined),
+    keyOf: (lease) => (lease ? (heldAs(lease) ?? { token: lease.token, nonce: NO_NONCE }) : undefined),
     async problem(runId, row, lease) {
       if (lease) {
-        const key = tokens.get(lease);
+        const key = heldAs(lease);
         return key && row?.token === key.token && row.nonce === key.nonce ? undefined : leaseLost(runId, driverOf(row));
       }
       if (!row || row.token === null) return undefined;
@@ -408,12 +409,12 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     },
     releaseRun,
     isHeld(lease) {
-      const one = tokens.get(lease);
+      const one = heldAs(lease);
       return one !== undefined && held.has(one.nonce) && !one.isReleased && !one.lost.signal.aborted;
     },
-    fail: (lease, error) => tokens.get(lease)?.lost.abort(error),
+    fail: (lease, error) => heldAs(lease)?.lost.abort(error),
     renewed(lease, at) {
-      const one = tokens.get(lease);
+      const one = heldAs(lease);
       if (one) one.renewedAt = at;
     },
     times,
