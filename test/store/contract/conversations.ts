@@ -25,6 +25,20 @@ export function conversationsContract(tempStore: () => Promise<TempStores>): voi
     return store.conversations.extend(id, { response, ...(head && { head }), text: `text of ${response}`, at });
   }
 
+  test('is created, extended and gets its response in one go, as servers do', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const { conversations, requests } = store;
+    const [, isExtended] = await Promise.all([
+      conversations.create(conversation('one-go')),
+      conversations.extend('one-go', { response: 'r1', text: 'Hello', at: 1 }),
+      addResponse(store, 'r1', 'in_progress'),
+    ]);
+    expect(isExtended).toBe(true);
+    expect(await conversations.responses('one-go')).toEqual(['r1']);
+    expect(await requests.head('acme', 'r1')).toMatchObject({ status: 'in_progress' });
+  });
+
   test('a conversation is extended once from the same response, by one of several processes', async () => {
     await using temp = await tempStore();
     const [one, other] = [await temp.open(), await temp.open()];

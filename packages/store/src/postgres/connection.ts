@@ -28,7 +28,10 @@ export interface Database {
   readonly location: string;
   /** Performs statements on one connection, without a transaction. They only read, or can be repeated. */
   readonly read: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
-  /** Performs a transaction, which conflicts can repeat. Without `durable`, the commit does not wait for the disk. */
+  /**
+   * Performs a transaction, which conflicts can repeat. Without `durable`, the commit does not wait for the disk. Those of one tick
+   * are performed in their order, because callers write what belongs together without waiting in between.
+   */
   readonly write: <T>(work: (query: Query) => Promise<T>, until?: 'durable' | 'written') => Promise<T>;
   /**
    * Performs one statement, a transaction of its own, once. If the connection is lost, it may have been performed: rejects with the
@@ -160,10 +163,20 @@ export async function openConnections({ url, connections, retryMs }: DatabaseOpt
     });
   }
 
+  /** The last transaction that was asked for in this tick of the event loop. */
+  let last: Promise<unknown> | undefined;
+
+  function inOrder<T>(perform: () => Promise<T>): Promise<T> {
+    if (!last) queueMicrotask(() => (last = undefined));
+    const performed = last ? last.then(perform) : perform();
+    last = performed.catch(() => {});
+    return performed;
+  }
+
   const database: Database = {
     location,
     read: (work) => retried(() => withClient((client) => work(queryOn(client)))),
-    write: (work, until = 'durable') => retried(() => transaction(work, until)),
+    write: (work, until = 'durable') => inOrder(() => retried(() => transaction(work, until))),
     once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
     isDirect: () => isDirect,
     async connectAlone() {
