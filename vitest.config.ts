@@ -62,8 +62,8 @@ export default defineConfig({
     // Only to end tests that hang: a test must not fail because the machine is busy.
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    // Vitest leaves one core idle by default, which is half of a machine with two. Workers also wait for processes and disks.
-    maxWorkers: '150%',
+    // Vitest leaves one core idle by default, which is half of a machine with two.
+    maxWorkers: '100%',
     sequence: { sequencer: LongFilesFirst },
     projects: [
       {
