@@ -253,7 +253,7 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
   const agents = await openAgents(context);
   let settings: Settings | undefined;
   const { serverAgents } = await import('@treadle/server');
-  const callable = agents && agents.list().length > 0 ? serverAgents(() => settings!, [...opened.values()]) : undefined;
+  const callable = agents && serverAgents(() => settings!, [...opened.values()]);
   const place = { model, canAnswer: true, sandbox, agents: callable };
   const chosen = chooseTools(context, place, list);
   // Runs that are resumed keep the versions that they had.
