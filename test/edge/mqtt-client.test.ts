@@ -1,14 +1,15 @@
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
+import { createServer as createHttpsServer, type ServerOptions } from 'node:https';
 import { connect, createServer, type AddressInfo, type Server, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { manualClock } from '@treadle/core/testing';
-import { afterEach, beforeAll, describe, expect, it, test } from 'vitest';
+import { afterEach, beforeAll, beforeEach, describe, expect, it, test } from 'vitest';
 import { WebSocketServer } from 'ws';
-import { BROKERS, hasMosquitto, mosquitto } from './brokers.ts';
-import { mqttClient, openBroker, type Message, type MqttClient, type MqttOptions } from '@treadle/edge';
+import { BROKERS, hasMosquitto, mosquitto, type TestBroker } from './brokers.ts';
+import { mqttClient, openBroker, type Message, type MqttClient, type MqttOptions, type TlsFiles } from '@treadle/edge';
 
 const opened: { close(): Promise<unknown> }[] = [];
 afterEach(async () => {
@@ -133,19 +134,22 @@ describe.each(BROKERS)('with the $name broker', ({ open, protocol }) => {
 
 describe('keys and certificates', () => {
   let tls: { readonly ca: string; readonly cert: string; readonly key: string };
+  /** Another certificate. */
+  let other: string;
   let folder: string;
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'treadle-mqtt-'));
-    const [key, cert] = [join(folder, 'key.pem'), join(folder, 'cert.pem')];
-    execFileSync(
-      'openssl',
-      `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=IP:127.0.0.1 -keyout ${key} -out ${cert}`.split(
-        ' ',
-      ),
-      { stdio: 'ignore' },
-    );
-    const text = readFileSync(cert, 'utf8');
-    tls = { ca: text, cert: text, key: readFileSync(key, 'utf8') };
+    const make = (name: string): { readonly cert: string; readonly key: string } => {
+      const [key, cert] = [join(folder, `${name}-key.pem`), join(folder, `${name}.pem`)];
+      const names = '-subj /CN=localhost -addext subjectAltName=IP:127.0.0.1';
+      const kind = 'ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2';
+      const args = `req -x509 -newkey ${kind} ${names} -keyout ${key} -out ${cert}`;
+      execFileSync('openssl', args.split(' '), { stdio: 'ignore' });
+      return { cert: readFileSync(cert, 'utf8'), key: readFileSync(key, 'utf8') };
+    };
+    const own = make('own');
+    tls = { ca: own.cert, ...own };
+    other = make('other').cert;
     return () => rmSync(folder, { recursive: true });
   });
 
@@ -213,22 +217,61 @@ describe('keys and certificates', () => {
     expect(await one.received(1)).toEqual(['x private']);
   });
 
-  it('connects over a WebSocket', async () => {
-    const broker = await openBroker({ prefix: 'treadle' });
-    opened.push(broker);
-    const web = new WebSocketServer({ port: 0, host: '127.0.0.1', handleProtocols: () => 'mqtt' });
-    opened.push({ close: () => new Promise((done) => void web.close(done)) });
+  /** What stands before a broker that has no WebSockets of its own. */
+  async function webBroker(broker: TestBroker, https?: ServerOptions): Promise<string> {
+    const server = https ? createHttpsServer(https) : createHttpServer();
+    const web = new WebSocketServer({ server, handleProtocols: (offered) => offered.has('mqtt') && 'mqtt' });
     web.on('connection', (socket) => {
-      const tcp = connect(Number(new URL(broker.url).port), '127.0.0.1');
+      const tcp = connect(broker.port, '127.0.0.1');
       tcp.on('data', (bytes) => socket.send(bytes)).on('close', () => socket.close());
       socket.on('message', (bytes: Buffer) => tcp.write(bytes)).on('close', () => tcp.end());
     });
-    await once(web, 'listening');
-    const url = `ws://127.0.0.1:${(web.address() as AddressInfo).port}`;
-    const one = client({ url, subscriptions: [{ topic: 'x', qos: 1 }] });
-    await one.connected();
-    await one.publish({ topic: 'x', payload: 'framed', qos: 1 });
-    expect(await one.received(1)).toEqual(['x framed']);
+    await new Promise<void>((done) => server.listen(0, '127.0.0.1', done));
+    opened.push({
+      async close() {
+        for (const socket of web.clients) socket.terminate();
+        await new Promise((done) => server.close(done));
+      },
+    });
+    return `${https ? 'wss' : 'ws'}://127.0.0.1:${(server.address() as AddressInfo).port}/mqtt`;
+  }
+
+  describe.each(BROKERS)('a WebSocket before the $name broker', ({ open }) => {
+    let broker: TestBroker;
+    beforeEach(async () => {
+      broker = await open();
+      opened.push(broker);
+    });
+
+    async function exchange(options: Pick<MqttOptions, 'url' | 'tls'>): Promise<void> {
+      const one = client({ ...options, subscriptions: [{ topic: 'x', qos: 1 }] });
+      await one.connected();
+      const large = 'framed '.repeat(100_000);
+      await one.publish({ topic: 'x', payload: large, qos: 1 });
+      expect(await one.received(1)).toEqual([`x ${large}`]);
+      await one.close();
+      expect(one.problems).toEqual([]);
+    }
+
+    it('carries MQTT', async () => {
+      await exchange({ url: await webBroker(broker) });
+    });
+
+    it('uses TLS with own certificates', async () => {
+      const { ca, cert, key } = tls;
+      await exchange({ url: await webBroker(broker, { cert, key }), tls: { ca } });
+      const url = await webBroker(broker, { cert, key, ca, requestCert: true, rejectUnauthorized: true });
+      await exchange({ url, tls: { ca, cert, key } });
+      await exchange({ url, tls: { pin: cert, cert, key } });
+      const refused = async (files?: TlsFiles): Promise<string> => {
+        const one = client({ url, ...(files && { tls: files }) });
+        while (one.problems.length === 0) await new Promise((done) => setImmediate(done));
+        return one.problems[0]!;
+      };
+      expect(await refused()).toContain('self-signed certificate');
+      expect(await refused({ ca })).toMatch(/certificate required|ECONNRESET|socket hang up/);
+      expect(await refused({ pin: other, cert, key })).toBe('the broker has another certificate than edge.cert');
+    });
   });
 });
 

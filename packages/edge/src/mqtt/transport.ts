@@ -1,6 +1,7 @@
 import { X509Certificate } from 'node:crypto';
-import { connect, type Socket } from 'node:net';
-import type { ConnectionOptions } from 'node:tls';
+import { connect, isIP, type Socket } from 'node:net';
+import type * as tls from 'node:tls';
+import type { ConnectionOptions, TLSSocket } from 'node:tls';
 
 /** A connection to a broker, whatever it is made of. */
 export interface Transport {
@@ -12,10 +13,12 @@ export interface Transport {
   destroy(): void;
 }
 
+type TlsModule = typeof tls;
+
 export interface TransportOptions {
   /** `mqtt://host:1883`, `mqtts://`, `ws://` or `wss://`. */
   readonly url: string;
-  /** For `mqtts`. All in PEM. */
+  /** For `mqtts` and `wss`. All in PEM. */
   readonly tls?: TlsFiles | undefined;
 }
 
@@ -36,20 +39,27 @@ interface TransportEvents {
   readonly onClose: (why?: string) => void;
 }
 
-const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883 };
+const PORTS: Readonly<Record<string, number>> = { 'mqtt:': 1883, 'mqtts:': 8883, 'ws:': 80, 'wss:': 443 };
 /** Of a connection that ends. */
 const END_MS = 1_000;
+/** Of a WebSocket. A frame may have several packets. */
+const MAX_FRAME_BYTES = 16 * 1024 * 1024;
 
 /** Throws for a URL that cannot be used. */
 export function openTransport({ url, tls }: TransportOptions, events: TransportEvents): Transport {
-  const { protocol, hostname, port, host } = brokerUrl(url);
-  if (protocol === 'ws:' || protocol === 'wss:') {
-    if (tls) throw new TypeError(`Certificates of ${host} cannot be set for a WebSocket. Set NODE_EXTRA_CA_CERTS.`);
-    return webSocketTransport(url, events);
-  }
+  const { protocol, hostname, port } = brokerUrl(url);
   const address = { host: hostname.replace(/^\[(.*)\]$/, '$1'), port: port === '' ? PORTS[protocol]! : Number(port) };
-  if (protocol === 'mqtt:') return socketTransport(connect({ ...address, noDelay: true }), 'connect', events);
-  return tlsTransport({ ...address, ...tls }, events);
+  switch (protocol) {
+    case 'mqtt:':
+      return socketTransport(connect({ ...address, noDelay: true }), 'connect', events);
+    case 'mqtts:':
+      return loadedTransport(events, async () => {
+        const socket = tlsSocket(await import('node:tls'), { ...address, ...tls });
+        return socketTransport(socket, 'secureConnect', events);
+      });
+    default:
+      return loadedTransport(events, () => webSocketTransport(url, tls && { ...address, ...tls }, events));
+  }
 }
 
 /** Throws for a URL that is not one of a broker. Never quotes it, because it may contain a password. */
@@ -119,33 +129,16 @@ function socketTransport(socket: Socket, opened: 'connect' | 'secureConnect', ev
   };
 }
 
-/** TLS is loaded when it is needed: it takes several megabytes. */
-function tlsTransport({ pin, ...options }: ConnectionOptions & TlsFiles, events: TransportEvents): Transport {
+/** TLS and WebSockets are loaded when they are needed: they take several megabytes. */
+function loadedTransport(events: TransportEvents, open: () => Promise<Transport>): Transport {
   let inner: Transport | undefined;
   let isOver = false;
-  const { host } = options;
-  void import('node:tls').then(
-    ({ connect: connectTls }) => {
-      if (isOver) return;
-      try {
-        const servername = /^[\d.]+$|:/.test(host!) ? {} : { servername: host! };
-        const socket = connectTls({
-          ...options,
-          ...servername,
-          ...(pin !== undefined && { rejectUnauthorized: false }),
-        });
-        socket.setNoDelay(true);
-        // Before anything is sent.
-        socket.once('secureConnect', () => {
-          const isOther = pin !== undefined && socket.getPeerX509Certificate()?.fingerprint256 !== fingerprintOf(pin);
-          if (isOther) socket.destroy(new Error('the broker has another certificate than edge.cert'));
-        });
-        inner = socketTransport(socket, 'secureConnect', events);
-      } catch (error) {
-        events.onClose((error as Error).message);
-      }
+  void open().then(
+    (opened) => {
+      inner = opened;
+      if (isOver) opened.destroy();
     },
-    (error: Error) => events.onClose(error.message),
+    (error: Error) => isOver || events.onClose(error.message),
   );
   return {
     get hasOpened() {
@@ -163,13 +156,38 @@ function tlsTransport({ pin, ...options }: ConnectionOptions & TlsFiles, events:
   };
 }
 
+function tlsSocket({ connect: open }: TlsModule, options: ConnectionOptions & TlsFiles): TLSSocket {
+  const { pin, host, ...others } = options;
+  const socket = open({
+    ...others,
+    host: host!,
+    ...(isIP(host!) === 0 && { servername: host! }),
+    ...(pin !== undefined && { rejectUnauthorized: false }),
+  });
+  socket.setNoDelay(true);
+  // Before anything is sent.
+  socket.once('secureConnect', () => {
+    const isOther = pin !== undefined && socket.getPeerX509Certificate()?.fingerprint256 !== fingerprintOf(pin);
+    if (isOther) socket.destroy(new Error('the broker has another certificate than edge.cert'));
+  });
+  return socket;
+}
+
 function fingerprintOf(certificate: string): string {
   return new X509Certificate(certificate).fingerprint256;
 }
 
-function webSocketTransport(url: string, events: TransportEvents): Transport {
-  const socket = new WebSocket(url, 'mqtt');
-  socket.binaryType = 'arraybuffer';
+async function webSocketTransport(
+  url: string,
+  secure: (ConnectionOptions & TlsFiles) | undefined,
+  events: TransportEvents,
+): Promise<Transport> {
+  const [{ WebSocket }, tls] = await Promise.all([import('ws'), secure && import('node:tls')]);
+  const socket = new WebSocket(url, 'mqtt', {
+    perMessageDeflate: false,
+    maxPayload: MAX_FRAME_BYTES,
+    ...(tls && { createConnection: () => tlsSocket(tls, secure!) }),
+  });
   let hasOpened = false;
   let isOver = false;
   const close = (why?: string): void => {
@@ -177,29 +195,37 @@ function webSocketTransport(url: string, events: TransportEvents): Transport {
     isOver = true;
     events.onClose(why);
   };
-  socket.addEventListener('open', () => {
+  socket.on('open', () => {
     hasOpened = true;
     if (!isOver) events.onOpen();
   });
-  socket.addEventListener('message', ({ data }) => {
+  socket.on('message', (data, isBinary) => {
     if (isOver) return;
-    if (data instanceof ArrayBuffer) events.onData(Buffer.from(data));
+    if (isBinary) events.onData(data as Buffer);
     else close('the broker sent a text over its WebSocket');
   });
-  socket.addEventListener('error', () => close('the WebSocket could not be opened, or failed'));
-  socket.addEventListener('close', () => close());
+  socket.on('error', ({ message }) => close(message));
+  socket.on('close', () => close());
   return {
     get hasOpened() {
       return hasOpened;
     },
-    write: (bytes) => socket.send(bytes as Uint8Array<ArrayBuffer>),
+    write: (bytes) => socket.send(bytes),
     async end() {
       isOver = true;
-      socket.close();
+      if (socket.readyState === WebSocket.CLOSED) return;
+      await new Promise<void>((done) => {
+        const timer = setTimeout(() => socket.terminate(), END_MS);
+        socket.once('close', () => {
+          clearTimeout(timer);
+          done();
+        });
+        socket.close();
+      });
     },
     destroy() {
       isOver = true;
-      socket.close();
+      socket.terminate();
     },
   };
 }
