@@ -50,6 +50,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     'what [`treadle chat`](runs.md#chat) tells the model; `--system` overrides it, and `AGENTS.md` is added to it',
   ],
 
+  'hooks.module': ['none', 'a file with [code](runs.md#hooks) for all runs, relative to this file'],
   'agents.path': [
     '`["agents", "~/.treadle/agents"]`',
     'folders with definitions of [agents](agents.md); relative to this file, `~` is the home folder',

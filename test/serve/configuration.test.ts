@@ -337,6 +337,23 @@ test('budgets of the server, a tenant and a key apply to their runs', async () =
   expect([await status('one'), await status('two'), await status('three')]).toEqual([200, 429, 429]);
 });
 
+test('hooks apply to every run, and a changed module to the next ones', async () => {
+  const guard = (word: string): string =>
+    `export const guardrails = { output: [({ text }) => !text.includes('${word}') || 'not ${word}'] };`;
+  await fixture.configure('[hooks]\nmodule = "hooks.mjs"', { text: ['one'] }, { text: ['one'] }, { text: ['two'] });
+  await fixture.play.write('hooks.mjs', guard('one'));
+  const server = await fixture.serve();
+  const respond = async (): Promise<unknown> => (await server.respond({ input: 'hi' })).body;
+  expect(await respond()).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('not one') } });
+  await fixture.play.write('hooks.mjs', `${guard('two')} // another length`);
+  await server.reload!('the configuration was reloaded');
+  expect(await respond()).toMatchObject({ status: 'completed' });
+  expect(await respond()).toMatchObject({ status: 'failed', error: { message: expect.stringContaining('not two') } });
+  await fixture.play.write('hooks.mjs', 'export const none = 1;');
+  await server.reload!('which is not a hook');
+  expect((await server.stop()).code).toBe(0);
+});
+
 test('of two SIGHUPs, the second reads the configuration after the keys of the first were set', async () => {
   await fixture.configure(`[[server.keys]]\nname = "one"\nhash = "${hashKey('one')}"\n`);
   const { io, written, waitFor, terminate, reload } = testIo({ cwd: fixture.play.folder, isTTY: false });

@@ -289,6 +289,7 @@ function startConversation(options: {
           },
           approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),
           answer: dialogue.answer,
+          onRefused: dialogue.writeLine,
           user: userName(),
         });
         ({ messages, carried } = { carried: undefined, ...result });

@@ -8,6 +8,7 @@ import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { AGENTS_SHAPE, type AgentsConfig } from './agents.ts';
 import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
+import { HOOKS_SHAPE, type HooksConfig } from './hooks.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
@@ -20,6 +21,7 @@ export interface Config {
   /** `instructions`: what `treadle chat` tells the model instead of its own, unless there is --system. */
   readonly chat?: { readonly instructions?: string };
   readonly agents?: AgentsConfig;
+  readonly hooks?: HooksConfig;
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
   readonly budgets?: Readonly<Record<string, BudgetEntry>>;
@@ -218,6 +220,7 @@ export const CONFIG_SHAPE: Shape = {
     server: SERVER_SHAPE,
     chat: { type: 'table', fields: { instructions: text } },
     agents: AGENTS_SHAPE,
+    hooks: HOOKS_SHAPE,
     store: { type: 'table', fields: { url: text } },
     budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,

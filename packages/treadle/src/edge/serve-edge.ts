@@ -14,6 +14,7 @@ import type { DemoDevice } from '@treadle/edge/device';
 import { CommandError } from '../command-line/command.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
+import type { Hooks } from '../config/hooks.ts';
 import type { Io } from '../terminal/io.ts';
 import { openEdge, type OpenEdge } from './open-edge.ts';
 
@@ -36,6 +37,7 @@ interface PromptOptions {
     readonly model: Model;
     readonly policy: Policy;
     readonly config: Config;
+    readonly hooks: Hooks;
   };
   readonly store: RunStore;
 }
@@ -140,7 +142,7 @@ async function answerPrompt(
   { options, store }: PromptOptions,
   running: Set<AbortController>,
 ): Promise<void> {
-  const { model, policy, config } = options();
+  const { model, policy, config, hooks } = options();
   const { deviceTools } = await import('@treadle/edge');
   const controller = new AbortController();
   running.add(controller);
@@ -154,6 +156,7 @@ async function answerPrompt(
     tools: orchestrator.tool_loop_enabled === false ? [] : deviceTools(link, prompt.device),
     input: prompt.text,
     policy,
+    ...hooks,
     journal: store,
     maxTurns: orchestrator.max_tool_iterations ?? 10,
     errorLimit: orchestrator.tool_error_limit ?? 3,

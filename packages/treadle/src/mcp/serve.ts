@@ -2,6 +2,7 @@ import { defineCommand, EXIT, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS } from '../command-line/flags.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext } from '../config/context.ts';
+import { loadHooks } from '../config/hooks.ts';
 import { openServerStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
@@ -80,6 +81,7 @@ export const mcpServeCommand: Command = defineCommand({
         ...(orchestrator.default_tool_timeout_ms !== undefined && {
           toolTimeoutMs: orchestrator.default_tool_timeout_ms,
         }),
+        ...(await loadHooks(loaded)),
         ...(server.max_duration_ms !== undefined && { maxDurationMs: server.max_duration_ms }),
       });
       void stop.received.then(() => connection.close());

@@ -15,6 +15,7 @@ import {
 import { pathFacts, urlFacts } from '@treadle/tools';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
+import { hooksModule } from '../config/hooks.ts';
 import { userName, type ExplainRequest } from '../run/ask-approval.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { explanationLines } from './explanation.ts';
@@ -145,8 +146,10 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
 
 /** Denies the configuration, the store and the secrets beside it if they are not where the rules deny them in any case. */
 function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
+  const hooks = hooksModule(loaded);
   const own = [
     ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
+    ...(hooks === undefined ? [] : [exactGlob(hooks)]),
     ...(store.type === 'sqlite' ? [...new Set([store.file, behindLinks(store.file)])] : []).flatMap((file) =>
       basename(dirname(file)) === '.treadle' ? [] : [`${exactGlob(file)}*`, `${exactGlob(file)}*/**`],
     ),

@@ -38,6 +38,8 @@ export interface DriveRunOptions {
    * it the run stays paused.
    */
   readonly answer?: (request: QuestionRequest, rejected?: string) => Promise<unknown>;
+  /** Tells the user that `verifyAnswer` has refused an answer. The run then waits for another one. */
+  readonly onRefused?: (problem: string) => void;
   /** Logs the calls of the run, and of its tasks, that have their results. */
   readonly logCalls?: ((item: CallAnswered, runId: string) => void) | undefined;
   /** The name of the user, for answers. */
@@ -124,6 +126,10 @@ async function answerWaits(live: StartedRun, waits: readonly Waiting[], options:
         await live.answer(answer);
         isOpen = false;
       } catch (error) {
+        if (error instanceof TreadleError && error.code === 'answer-refused') {
+          options.onRefused?.(error.message);
+          break;
+        }
         if (!isUnfit(error) || answer.type !== 'answer') throw error;
         rejected = error.message;
       }

@@ -1,7 +1,8 @@
 import type { LoopOptions } from '@treadle/core';
+import type { Hooks } from '../config/hooks.ts';
 
 /** Options that the session or the message gives to every run. */
-type RunName = 'model' | 'tools' | 'agents' | 'policy' | 'ledger' | 'kept' | 'runId';
+type RunName = 'model' | 'tools' | 'agents' | 'policy' | 'ledger' | 'kept' | 'runId' | keyof Hooks;
 /** Options that they give to new runs. */
 type NewName =
   | 'input'
@@ -48,6 +49,10 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   ledger: 'run',
   kept: 'run',
   runId: 'run',
+  guardrails: 'run',
+  resultFilters: 'run',
+  verifyAnswer: 'run',
+  audit: 'run',
 
   input: 'new',
   instructions: 'new',
@@ -92,16 +97,12 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   compaction: { why: 'A conversation that is too long is told to the user, who begins another one.' },
   summariser: { why: 'As compaction.' },
   retryLater: { why: 'A person waits for the answer.' },
-  prepareTurn: { why: 'The command has no code of its user.' },
-  guardrails: { why: 'As prepareTurn.' },
-  resultFilters: { why: 'As prepareTurn.' },
+  prepareTurn: { why: 'Turns are prepared by programs. [hooks] has what checks and records.' },
   exposes: { why: 'The policy and the tools say what calls expose.' },
   models: { why: 'Only prepareTurn chooses them.' },
   parent: { why: 'The runs of messages have none.' },
   resume: { why: '"treadle runs resume" resumes a run.' },
   context: { why: 'The tools of the command need none.' },
-  verifyAnswer: { why: 'Who sits at the terminal answers.' },
-  audit: { why: 'As verifyAnswer.' },
   canAnswer: { why: 'A question that nobody can answer now pauses the run, which is resumed with the answer.' },
   startRun: { why: 'The command ends with its run.' },
   onTurnStart: { why: 'The transcript and the log are written from the items.' },

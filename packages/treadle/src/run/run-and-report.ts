@@ -120,6 +120,7 @@ export async function runAndReport(options: {
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
       ...(values.yes && { approve: approveByFlag }),
+      onRefused: writeLine,
       user: userName(),
       logCalls,
     });

@@ -23,6 +23,7 @@ import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openLedgers } from '../config/budgets.ts';
+import { loadHooks } from '../config/hooks.ts';
 import { openStore, type SessionStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
@@ -125,6 +126,7 @@ export async function openSession(
   if (untrusted !== undefined) throw new CommandError(untrusted);
   withSkills('task', skills, values.skill);
   const model = await openModel(choice);
+  const hooks = await loadHooks(context.loaded);
   const registry = await openAgents(context);
   const bounds = {
     ...(maxTurns !== undefined && { maxTurns }),
@@ -176,6 +178,7 @@ export async function openSession(
     ...bounds,
     ...(values.finish && { finish: values.finish }),
     ...(ledger && { ledger }),
+    ...hooks,
     principal: COMMAND,
     ...facts,
     labels: { ...facts.labels, ...(device && { [DEVICE_LABEL]: device.name }), ...STARTED_BY },

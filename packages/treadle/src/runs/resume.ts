@@ -25,6 +25,7 @@ import { openLedgers } from '../config/budgets.ts';
 import { chooseModelOf } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
+import { loadHooks } from '../config/hooks.ts';
 import { openModel } from '../models/open-model.ts';
 import { DEVICE_LABEL, openDeviceSession } from '../edge/device-session.ts';
 import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
@@ -234,6 +235,7 @@ async function resumeRun(
     const start = {
       runId: state.runId,
       ...(ledger && { ledger }),
+      ...(await loadHooks(context.loaded)),
       answers,
       model,
       tools,
@@ -291,7 +293,7 @@ export function hasDefinition({ entries: [first] }: StoredRun): boolean {
 /** Why only the program that started a run can resume it; undefined if the command can. `isOfAgent`: see `hasDefinition`. */
 export function foreignRunReason(
   { rules, policies = [], handedTo, handoff, program }: State,
-  { orchestrator: { budgets = [] } = {} }: Pick<Config, 'orchestrator'> = {},
+  { orchestrator: { budgets = [] } = {}, hooks }: Pick<Config, 'orchestrator' | 'hooks'> = {},
   isOfAgent = false,
 ): string | undefined {
   if (program !== undefined) return 'has code of another program as its model';
@@ -300,7 +302,9 @@ export function foreignRunReason(
   if (rules.budgeted && budgets.length === 0) {
     return 'was started with budgets, and budgets in [orchestrator] names none';
   }
-  if (rules.guardrails) return 'was started with guardrails, which are code of another program';
+  if (rules.guardrails && hooks?.module === undefined) {
+    return 'was started with guardrails, which are code, and module in [hooks] is not set';
+  }
   const agent = handoff?.agent ?? handedTo;
   if (agent !== undefined && !isOfAgent) return `is with the agent "${agent}" of another program`;
   // Only code can apply rules, and the stricter of those and the current ones has to apply.

@@ -46,6 +46,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   policy: 'reload',
   budgets: 'reload',
   agents: 'reload',
+  hooks: 'reload',
   server: SERVER,
   store: 'restart',
   mcp: 'restart',

@@ -8,6 +8,7 @@ import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } fro
 import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
+import { loadHooks, pickHooks } from '../config/hooks.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore, storeText } from '../config/store.ts';
@@ -109,8 +110,10 @@ export const serveCommand: Command = defineCommand({
         const askingPolicy = commandPolicy(now, 'policy', { rates: store.rates, place: edge?.place });
         const usable = remote.servers.map(({ name }) => name);
         const ledgerOf = await openLedgers(config, store.budgets);
+        const hooks = await loadHooks(now.loaded);
         return offer.use({
           ...offer.options,
+          ...hooks,
           ...(edge && { tools: [...(offer.options.tools ?? []), edge.nodes], executors: [edge.executor] }),
           models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
@@ -136,6 +139,7 @@ export const serveCommand: Command = defineCommand({
           model: settings.models.models.get(settings.models.default)!,
           policy: settings.policy!,
           config: applied.loaded.config,
+          hooks: pickHooks(settings),
         }),
       });
       /** A configuration with errors changes nothing. */

@@ -7,6 +7,7 @@ import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
 import { agentFolders } from '../config/agents.ts';
+import { hooksModule } from '../config/hooks.ts';
 import { packagePlaces } from '../config/skill-folders.ts';
 
 /** Tools that start programs, by their names in `sandboxing`. */
@@ -176,7 +177,7 @@ function sandboxOptions(context: CommandContext): SandboxOptions {
     ...(context.readable && { readable: context.readable }),
     // A program that is compared before it runs must not change after that.
     protect: [
-      ...(loaded.path === undefined ? [] : [loaded.path]),
+      ...[loaded.path, hooksModule(loaded)].filter((path) => path !== undefined),
       ...packagePlaces(context),
       ...context.packages.ofProject.map((own) => own.folder),
       ...agentFolders(context),

@@ -4,6 +4,7 @@ import type { Model, Tool } from '@treadle/core';
 import type { Logger } from 'pino';
 import { activeRuns, type Engine, type ServerStore } from '../../engine/engine.ts';
 import { registeredTools } from '../../engine/executors.ts';
+import { everyRunOptions, type EveryRunOptions } from '../../engine/loop-options.ts';
 import { requests } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
 import { DEFAULT_TENANT, SCOPES } from '../../http/keys.ts';
@@ -15,7 +16,7 @@ import { mcpCalls } from './calls.ts';
 import { checkMcpNames, type McpOptions } from './options.ts';
 import { mcpServerFor } from './protocol.ts';
 
-export interface McpStdioOptions extends McpOptions {
+export interface McpStdioOptions extends McpOptions, EveryRunOptions {
   readonly store: ServerStore;
   readonly tools?: readonly Tool[];
   /** For one call; default 10 minutes. */
@@ -59,6 +60,7 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
       errorLimit: 3,
     },
     ...(options.policy && { policy: options.policy }),
+    everyRun: everyRunOptions(options),
     runs: activeRuns({ max: 1_000 }),
     driven: new Map(),
     log,
