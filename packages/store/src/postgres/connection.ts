@@ -40,8 +40,8 @@ export interface Database {
   readonly once: Query;
   /** Whether sessions belong to this process. Undefined: there was no connection yet. */
   readonly isDirect: () => boolean | undefined;
-  /** A connection of its own, for notifications. The caller ends it. */
-  readonly connectAlone: () => Promise<PgModule.Client>;
+  /** A connection of its own, for notifications. The caller ends it. `isPatient`: statements may take as long as they need. */
+  readonly connectAlone: (options?: { readonly isPatient?: boolean }) => Promise<PgModule.Client>;
   readonly close: () => Promise<void>;
 }
 
@@ -179,8 +179,8 @@ export async function openConnections({ url, connections, retryMs }: DatabaseOpt
     write: (work, until = 'durable') => inOrder(() => retried(() => transaction(work, until))),
     once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
     isDirect: () => isDirect,
-    async connectAlone() {
-      const client = new pg.Client(config);
+    async connectAlone({ isPatient = false } = {}) {
+      const client = new pg.Client(isPatient ? { ...config, query_timeout: 0 } : config);
       client.on('error', () => {});
       await client.connect();
       return client;

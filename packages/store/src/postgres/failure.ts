@@ -15,6 +15,11 @@ export function isConflict(error: unknown): boolean {
   return ['40001', '40P01', '23503'].includes(codeOf(error));
 }
 
+/** A statement waited for a lock for longer than it may. */
+export function isLockTimeout(error: unknown): boolean {
+  return codeOf(error) === '55P03';
+}
+
 /** The connection is lost or cannot be made, or the server is starting, stopping or has no free connection. */
 export function isDisconnected(error: unknown): boolean {
   const code = codeOf(error);

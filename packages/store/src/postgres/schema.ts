@@ -1,5 +1,4 @@
-import { TreadleError } from '@treadle/core';
-import type { Query } from './connection.ts';
+import type { Migration } from './migrate.ts';
 
 /*
  * The tables of a store in PostgreSQL, in a schema of their own, and the functions that change several of them at once.
@@ -14,8 +13,11 @@ import type { Query } from './connection.ts';
  * 4. A function is one round trip. It holds no lock while a client is frozen.
  */
 
-/** The migration at index N brings a store from version N to N + 1. Each runs in the transaction that has the lock. */
-const MIGRATIONS: readonly string[] = [
+/**
+ * The migration at index N brings a store from version N to N + 1. Processes of the version before may have the store open: what
+ * they use stays, or they fail. What is written in each row is left to `treadle store check` and to reads, not to a migration.
+ */
+export const MIGRATIONS: readonly Migration[] = [
   `
   CREATE FUNCTION treadle.now_ms() RETURNS float8 LANGUAGE sql VOLATILE AS
     $$ SELECT extract(epoch FROM clock_timestamp())::float8 * 1000 $$;
@@ -641,63 +643,11 @@ const MIGRATIONS: readonly string[] = [
     RETURN 0;
   END $$;
   `,
+  // Rows are deleted in batches. Cleaned up after a share of a large table, they would be too many at once.
+  `
+  ALTER TABLE treadle.entries SET (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 1);
+  ALTER TABLE treadle.heads SET (autovacuum_vacuum_scale_factor = 0.05);
+  ALTER TABLE treadle.text_uses SET (autovacuum_vacuum_scale_factor = 0.02);
+  ALTER TABLE treadle.stream_events SET (autovacuum_vacuum_scale_factor = 0.02);
+  `,
 ];
-
-/** The version of the tables. */
-const VERSION: number = MIGRATIONS.length;
-
-/** So that of several processes one migrates. "Trdl". */
-const MIGRATION_LOCK = 0x54_72_64_6c;
-
-/** Older ones are not tested. */
-const OLDEST_SERVER = 140_000;
-
-/** Creates or migrates the tables. Does nothing if they have this version. */
-export async function migrate(
-  location: string,
-  {
-    read,
-    write,
-  }: {
-    readonly read: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
-    readonly write: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
-  },
-): Promise<void> {
-  if ((await read((query) => versionOf(location, query))) === VERSION) return;
-  await write(async (query) => {
-    await query('SELECT pg_advisory_xact_lock($1)', [MIGRATION_LOCK]);
-    // Read again: another process may have migrated the store since.
-    const version = await versionOf(location, query);
-    if (version === VERSION) return;
-    if (version === 0) {
-      const { rows } = await query(`SELECT 1 FROM pg_namespace WHERE nspname = 'treadle'`);
-      // One who may not create schemas can be given one.
-      if (rows.length === 0) await query('CREATE SCHEMA treadle');
-      await query('CREATE TABLE treadle.store (version integer NOT NULL)');
-      await query('INSERT INTO treadle.store (version) VALUES (0)');
-    }
-    for (const migration of MIGRATIONS.slice(version)) await query(migration);
-    await query(`UPDATE treadle.store SET version = ${VERSION}`);
-  });
-}
-
-async function versionOf(location: string, query: Query): Promise<number> {
-  const { rows } = await query<{ readonly server: number; readonly is_store: boolean }>(
-    `SELECT current_setting('server_version_num')::integer AS server, to_regclass('treadle.store') IS NOT NULL AS is_store`,
-  );
-  const { server, is_store: isStore } = rows[0]!;
-  if (server < OLDEST_SERVER) {
-    throw new TreadleError(
-      'store-failed',
-      `The store ${location} is on PostgreSQL ${Math.floor(server / 10_000)}, but Treadle needs version 14 or later. Use another server.`,
-    );
-  }
-  if (!isStore) return 0;
-  const found = await query<{ readonly version: number }>('SELECT version FROM treadle.store');
-  const version = found.rows[0]?.version ?? 0;
-  if (version <= VERSION) return version;
-  throw new TreadleError(
-    'store-newer',
-    `The store ${location} has version ${version}, but this Treadle supports versions up to ${VERSION}. Update Treadle, or choose another store.`,
-  );
-}

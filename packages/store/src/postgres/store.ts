@@ -14,7 +14,7 @@ import { openNotices } from './notices.ts';
 import { openRequests } from './requests.ts';
 import { runQueue, type RunQueue } from './run-queue.ts';
 import { openRuns } from './runs.ts';
-import { migrate } from './schema.ts';
+import { migrate } from './migrate.ts';
 import { openStreams } from './streams.ts';
 
 export interface PostgresOptions {
@@ -59,7 +59,7 @@ export async function postgresStore(url: string, options: PostgresOptions = {}):
   const { leaseTtlMs: ttlMs = 4_000, retryMs = 10_000, connections = 10, holder = thisProcess() } = options;
   const db = await openConnections({ url, connections, retryMs });
   try {
-    await migrate(db.location, db);
+    await migrate(db);
   } catch (error) {
     await db.close();
     throw error;
