@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { readdirSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { readdirSync, readlinkSync, realpathSync, statSync, type BigIntStats } from 'node:fs';
 import path from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { TreadleError } from '@treadle/core';
@@ -33,21 +33,26 @@ export function filesOf(db: DatabaseSync, location: string): StoreFiles {
   function check(): void {
     for (const [file, identity] of opened) {
       const found = identityOf(file);
-      if (found === undefined || found !== identity) throw fileGone(file, location, found);
+      if (!isSameFile(found, identity)) throw fileGone(file, location, found);
     }
   }
 
   return { database, log, check };
 }
 
+type Identity = Pick<BigIntStats, 'dev' | 'ino'>;
+
 /** Undefined if there is no such file, or its folder cannot be read any more. */
-function identityOf(file: string): string | undefined {
+function identityOf(file: string): Identity | undefined {
   try {
-    const { dev, ino } = statSync(file, { bigint: true });
-    return `${dev} ${ino}`;
+    return statSync(file, { bigint: true });
   } catch {
     return undefined;
   }
+}
+
+function isSameFile(one: Identity | undefined, other: Identity | undefined): boolean {
+  return one !== undefined && one.ino === other?.ino && one.dev === other.dev;
 }
 
 const MOST_LINKS = 40;
@@ -101,11 +106,12 @@ function countLeftNames(file: string): number {
   const others = readdirSync(folder).map((name) => path.join(folder, name));
   const identity = identityOf(file);
   return others.filter(
-    (other) => other.startsWith(file) && LEFT_NAME.test(other.slice(file.length)) && identityOf(other) === identity,
+    (other) =>
+      other.startsWith(file) && LEFT_NAME.test(other.slice(file.length)) && isSameFile(identityOf(other), identity),
   ).length;
 }
 
-function fileGone(file: string, location: string, found: string | undefined): TreadleError {
+function fileGone(file: string, location: string, found: Identity | undefined): TreadleError {
   return new TreadleError(
     'store-failed',
     `The file ${file} was removed, moved or replaced while the store ${location} was open, so nothing is stored any more. Stop all processes that use the store, put its files back or restore a backup, and start them again.`,

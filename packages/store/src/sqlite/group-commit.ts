@@ -28,8 +28,10 @@ export interface GroupCommit {
   readonly accepted: () => void | Promise<void>;
   /** Resolves when all writes so far are durable. */
   readonly sync: () => Promise<void>;
-  /** Resolves when everything that can be read is durable, also what others have committed; nothing if it already is. */
+  /** Resolves when everything that was read is durable, also what others have committed; nothing if it already is. */
   readonly syncShown: () => void | Promise<void>;
+  /** To be called when something is read outside of writes. */
+  readonly noteRead: () => void;
   /** Commits all waiting writes now, unless another process writes. */
   readonly flush: () => void;
   /** Resolves when all writes so far have settled. */
@@ -45,8 +47,11 @@ export type Until = Stored | 'hidden';
 export interface Disk {
   /** Makes everything committed durable. If nothing is returned, it already is. */
   readonly sync: () => void | Promise<void>;
-  /** The same for everything that can be read, also commits of other processes; default: `sync`. Not for what is hidden. */
-  readonly syncShown?: () => void | Promise<void>;
+  /**
+   * The same for everything that was read; default: `sync`. Not for what is hidden. `hasRead`: it may be of other processes, and
+   * nothing that is shown has been committed here since.
+   */
+  readonly syncShown?: (hasRead: boolean) => void | Promise<void>;
   /** Throws if a sync has failed, so that nothing can become durable any more, or if nothing can be written any more. */
   readonly check?: (until: Until) => void;
   /** Called after each commit. `isShown`: not all of it is hidden. */
@@ -98,6 +103,8 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   let [acceptedCount, acceptedChars] = [0, 0];
   /** When the first of the waiting writes was added, by `performance.now()`. */
   let waitingSince = 0;
+  /** Something was read since readers last waited. A commit follows what was read before it, so it counts for that, too. */
+  let hasRead = true;
 
   function flush(): void {
     if (waiting.length === 0 || isDelayed) return;
@@ -109,6 +116,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       return retryOrReject(error);
     }
     retries = undefined;
+    hasRead = true;
     const since = waitingSince;
     const writes = takeBatch();
     let done: readonly Done[];
@@ -156,7 +164,9 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
 
   /** Settles writes that have to be durable after a sync, and the others at once. */
   function settleAll(done: readonly Done[], since: number): void {
-    if (done.some(({ isWritten }) => isWritten)) committed?.(done.some(isShown));
+    const areShown = done.some(isShown);
+    if (areShown) hasRead = false;
+    if (areShown || done.some(({ isWritten }) => isWritten)) committed?.(areShown);
     const syncing = done.some(mustBeSynced) ? sync() : undefined;
     for (const one of done) if (!syncing || !mustBeSynced(one)) one.settle();
     if (!syncing) return listener?.(performance.now() - since, done.length);
@@ -304,9 +314,11 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     syncShown() {
       // Rejects. The descriptor of the log may belong to another file by now.
       if (!db.isOpen) return write(() => {});
-      const syncing = syncShown();
+      const syncing = syncShown(hasRead);
+      hasRead = false;
       return syncing && synced(syncing);
     },
+    noteRead: () => void (hasRead = true),
     flush() {
       do flush();
       while (waiting.length > 0 && !isDelayed);

@@ -135,6 +135,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     const retries = pauses(busyTimeoutMs);
     for (;;) {
       try {
+        commit.noteRead();
         return inTransaction(db, 'BEGIN', read);
       } catch (error) {
         const { value: pause } = isBusy(error) ? retries.next() : NO_PAUSE;

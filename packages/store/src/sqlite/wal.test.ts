@@ -174,6 +174,27 @@ test('readers wait for what another process has committed, which this one cannot
   expect([syncs.proceed.length, store.durable()]).toEqual([1, undefined]);
 });
 
+test('readers who have read nothing do not wait for commits of others, unless what was written since may follow from them', async () => {
+  await using temp = tempStore();
+  const other = temp.open();
+  const store = open(temp);
+  await store.durable();
+  await other.append('a', [entry(0)], undefined, 'written');
+  expect(store.durable()).toBeUndefined();
+  await expect(store.append('a', [entry(0)])).rejects.toMatchObject({ code: 'run-exists' });
+  expect(store.durable()).toBeInstanceOf(Promise);
+  await store.durable();
+  await other.append('a', [entry(1)], undefined, 'written');
+  const syncs = heldSyncs();
+  const append = store.append('a', [entry(2)]);
+  await syncs.next();
+  const waits = store.durable();
+  expect(await isSettled(waits)).toBe(false);
+  syncs.proceed[0]!();
+  await Promise.all([append, waits]);
+  expect(syncs.proceed.length).toBe(1);
+});
+
 test('readers wait for what a process has left that died before it synced', async () => {
   await using temp = tempStore();
   await temp.open().append('a', [entry(0)], undefined, 'written');

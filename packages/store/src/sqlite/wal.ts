@@ -17,7 +17,8 @@ import type { Disk, Until } from './group-commit.ts';
  *    the pages. So every sync from then on fails, and nothing that has to be durable is written.
  * 4. A commit that nobody waits for is synced after a short time.
  * 5. What a reader is shown may be of another process, which alone knows whether it has synced it. So a sync for readers also
- *    covers the commits of others: if there were any since the last one, it syncs the log, which is the same file for all.
+ *    covers the commits of others: if something was read, and there were any since the last one, it syncs the log, which is the
+ *    same file for all.
  * 6. A worker thread moves the log into the database (a checkpoint), because that waits for the disk. If the log grows faster
  *    than it is moved, commits wait for one checkpoint, so that SQLite can start the log from its beginning.
  *    The commit that does so syncs the new header: the only sync in the thread of the store, after several megabytes.
@@ -104,14 +105,18 @@ export function openWal(db: DatabaseSync, location: string, system: WalSystem = 
     return failure ? Promise.reject(failure) : syncUpTo(last);
   }
 
-  function syncShown(): void | Promise<void> {
+  function syncShown(hasRead: boolean): void | Promise<void> {
+    if (hasRead || version === undefined) showOthers();
+    if (shown <= durable) checkNowAndThen();
+    return failure && (isGone || shown > durable) ? Promise.reject(failure) : syncUpTo(shown);
+  }
+
+  function showOthers(): void {
     const current = readVersion();
     if (current === undefined || current !== version) {
       version = current;
       shown = ++last;
     }
-    if (shown <= durable) checkNowAndThen();
-    return failure && (isGone || shown > durable) ? Promise.reject(failure) : syncUpTo(shown);
   }
 
   function checkNowAndThen(): void {
