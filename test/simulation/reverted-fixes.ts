@@ -63,7 +63,13 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     name: 'a driver that has lost its lease can append',
     rare: true,
     checks: ['lease'],
-    patches: [{ file: LEASES, from: 'if (row?.token !== lease.token) throw leaseLost(runId, row);', to: '' }],
+    patches: [
+      {
+        file: LEASES,
+        from: "if (findToken.get(runId)?.['token'] !== lease.token) throw leaseLost(runId, leaseOf(runId));",
+        to: '',
+      },
+    ],
   },
   {
     name: 'a lost lease aborts nothing',
