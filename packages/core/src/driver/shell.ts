@@ -149,9 +149,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     return true;
   }
 
-  /** A synchronous tool may have returned after the deadline. */
+  /** A synchronous tool may have returned after the deadline. `step` decides, but it need not be asked long before that. */
   function endIfOverdue(at: number): void {
-    stepEvent({ type: 'deadline-passed', at });
+    const elapsedMs = Math.max(at - state.at, stopwatch?.elapsed() ?? 0);
+    if (state.activeMs + elapsedMs + 1 >= state.rules.limits.durationMs!) stepEvent({ type: 'deadline-passed', at });
   }
 
   /** Appends until nothing is unwritten, because what happens in between may feed more events. Never runs inside itself. */
