@@ -1,4 +1,4 @@
-import { mkdtempSync, realpathSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -101,6 +101,33 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a con
       expect(jobs).toMatch(/^1\n(.*\n)*0\n/);
     } finally {
       await keeper.close();
+    }
+  });
+
+  it('do not see a private file beside the folder, also after the host has replaced it', async () => {
+    const [work, other] = [join(folder, 'work'), join(folder, 'other')];
+    for (const one of [work, other]) mkdirSync(one);
+    const secret = join(other, '.env');
+    writeFileSync(secret, 'KEY=1\n');
+    writeFileSync(join(other, 'note'), 'seen\n');
+    const { exec } = sandboxed(local(work), engine!, { readable: () => [other] });
+    const room = await exec.sandbox!.openRoom();
+    const see = async (): Promise<string> => {
+      const { output } = await exec.start({ argv: ['cat', secret, join(other, 'note')], room, narrowedBy: ['x'] });
+      let text = '';
+      for await (const { bytes } of output) text += Buffer.from(bytes).toString();
+      return text.replaceAll(/[^ ]*cat: .*\n/g, 'denied\n');
+    };
+    try {
+      for (const key of ['KEY=2\n', 'KEY=3\n']) {
+        expect(await see()).toBe('denied\nseen\n');
+        // The mask of the keeper is gone with the file.
+        writeFileSync(`${secret}.new`, key);
+        renameSync(`${secret}.new`, secret);
+      }
+      expect(await see()).toBe('denied\nseen\n');
+    } finally {
+      await room.close();
     }
   });
 });

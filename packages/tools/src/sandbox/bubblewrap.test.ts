@@ -48,3 +48,14 @@ it.runIf(process.platform === 'linux')('gives the keeper /tmp also if temporary 
   const { argv } = engine.keeper!(box);
   expect(argv.join(' ')).toContain('--bind /tmp /tmp');
 });
+
+it.runIf(process.platform === 'linux')('masks in the keeper what no program can replace', () => {
+  const masked = [
+    { path: '/etc/shadow', type: 'file' },
+    { path: '/tmp/.env', type: 'file' },
+    { path: '/var/tmp/.env', type: 'file' },
+  ] as const;
+  const { argv } = engine.keeper!(boxWith({ masked, writable: ['/var/tmp'] }));
+  expect(argv.join(' ')).toContain('--ro-bind /tmp/file /etc/shadow --');
+  expect(argv.filter((text) => text.endsWith('.env'))).toEqual([]);
+});

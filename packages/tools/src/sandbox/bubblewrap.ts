@@ -1,4 +1,4 @@
-import { existsSync, lstatSync, readdirSync, readlinkSync, realpathSync } from 'node:fs';
+import { existsSync, lstatSync, readdirSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import {
@@ -8,8 +8,10 @@ import {
   type Box,
   type Engine,
   type Keeper,
+  type Mask,
   type PromiseName,
 } from './engine.ts';
+import { isWithin } from './lookups.ts';
 
 /*
  * Bubblewrap: namespaces without privileges. The root is built from nothing, so what is not named does not exist.
@@ -20,6 +22,8 @@ import {
  * 3. A program that joins the network of its room does so before bwrap starts. The other namespaces are its own.
  * 4. It joins the mounts of the keeper too, which has only the folders that are needed: bwrap reads the list of all mounts after
  *    each one that it makes, so those of the host would cost more than its own.
+ * 5. The keeper has also masked what is private outside the working folder, and a program gets its masks with the folders that
+ *    contain them. A mask is gone when its file is replaced, so each program masks again what the keeper shows.
  */
 
 export interface BubblewrapFacts {
@@ -77,6 +81,10 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
           '--dev-bind',
           '/dev',
           '/dev',
+          ...masks(
+            box,
+            box.masked.filter((mask) => isOutside(mask, box)),
+          ),
           '--',
           '/bin/sh',
           '-c',
@@ -94,11 +102,40 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
 
 const KEEPER = ['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session'];
 
-/** The mounts of the host are used if a folder is needed that the keeper does not have. */
 function joinKeeper(nsenter: string, keeper: Keeper, box: Box): readonly string[] {
-  const has = new Set(topsOf(keeper.box));
-  const mounts = topsOf(box).every((path) => has.has(path)) ? ['--mount'] : [];
+  const mounts = joinsMounts(keeper, box) ? ['--mount'] : [];
   return [nsenter, '--target', String(keeper.pid), '--user', '--net', ...mounts, '--preserve-credentials', '--'];
+}
+
+/** The mounts of the host are used if a folder is needed that the keeper does not have. */
+function joinsMounts(keeper: Keeper, box: Box): boolean {
+  const has = new Set(topsOf(keeper.box));
+  return topsOf(box).every((path) => has.has(path));
+}
+
+function masks({ blank }: Box, masked: readonly Mask[]): readonly string[] {
+  return masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]);
+}
+
+/** Nothing that programs do replaces it. */
+function isOutside({ path }: Mask, { folder, writable }: Box): boolean {
+  return ![folder, ...writable].some((one) => isWithin(one, path));
+}
+
+/** What is not masked yet. */
+function openMasks(box: Box): readonly Mask[] {
+  const { joins, masked, blank } = box;
+  if (!joins || !joinsMounts(joins, box)) return masked;
+  const isMasked = (mask: Mask): boolean => {
+    try {
+      const seen = statSync(`/proc/${joins.pid}/root${mask.path}`);
+      const { dev, ino } = statSync(blank[mask.type]);
+      return isOutside(mask, box) && seen.dev === dev && seen.ino === ino;
+    } catch {
+      return false;
+    }
+  };
+  return masked.filter((mask) => !isMasked(mask));
 }
 
 /** The folders at the top of the file tree that contain what a box shows, and these programs. Links are followed. */
@@ -148,7 +185,7 @@ const NAMESPACES = ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unsha
 const RIGHTS = ['--die-with-parent', '--new-session', '--cap-drop', 'ALL'];
 
 function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
-  const { folder, home, room, blank, filter } = box;
+  const { folder, home, room, filter } = box;
   const seen = Map.groupBy(box.readable, (path) => (isSystem(path) ? 'system' : 'other'));
   return [
     NAMESPACES,
@@ -164,7 +201,7 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     (seen.get('other') ?? []).flatMap((path) => ['--ro-bind', path, path]),
     [folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
     box.protected.flatMap((path) => ['--ro-bind', path, path]),
-    box.masked.flatMap(({ path, type }) => ['--ro-bind', blank[type], path]),
+    masks(box, openMasks(box)),
     box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
     // Both are in memory, and nothing limits what a program writes there.
     ['--remount-ro', '/dev', '--remount-ro', '/', '--chdir', box.workdir],
