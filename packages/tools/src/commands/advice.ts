@@ -28,6 +28,8 @@ interface Search {
   readonly urls: Set<string>;
   /** What variables might hold. */
   readonly values: Map<string, readonly string[]>;
+  /** What programs might find on their standard input. */
+  readonly inputs: string[];
   /** Folders that the command changes to. */
   readonly bases: string[];
   destructive: string | undefined;
@@ -50,6 +52,7 @@ export function guessCommand(script: ParsedScript, folder: string | undefined, b
     touches: new Map(),
     urls: new Set(),
     values: new Map([['HOME', ['~']]]),
+    inputs: [],
     bases: [],
     destructive: undefined,
     depth: 0,
@@ -77,30 +80,24 @@ function visitCode(code: string, search: Search): void {
 }
 
 function collectValues(node: SyntaxNode, search: Search): void {
-  const [name, words] =
-    node.type === 'Assignment' && node.value.type === 'Word'
-      ? [node.name, [node.value]]
-      : node.type === 'For' || node.type === 'Select'
-        ? [node.name.text, node.wordlist ?? []]
-        : [];
-  if (name !== undefined && words) {
-    const texts = words.flatMap((word) => textsOf(word, search));
-    search.values.set(name, [...(search.values.get(name) ?? []), ...texts].slice(0, MAX_TEXTS));
-  }
+  const texts = (words: readonly Word[] = []): string[] => words.flatMap((word) => textsOf(word, search));
+  const { values, inputs } = search;
+  const assign = (name: string, words?: readonly Word[]): unknown =>
+    values.set(name, [...(values.get(name) ?? []), ...texts(words)].slice(0, MAX_TEXTS));
+  if (node.type === 'Assignment' && node.value.type === 'Word') assign(node.name, [node.value]);
+  else if (node.type === 'For' || node.type === 'Select') assign(node.name.text, node.wordlist);
+  else if (node.type === 'HereDoc') inputs.push(node.body.text);
+  else if (node.type === 'HereString') inputs.push(...texts(node.target && [node.target]));
+  else if (node.type === 'Command') inputs.push(printedBy(node) ?? '');
   forEachChild(node, (child) => collectValues(child, search));
 }
 
-function visit(node: SyntaxNode, search: Search, input?: string): void {
+function visit(node: SyntaxNode, search: Search): void {
   spend(search.budget, 1);
-  if (node.type === 'Command') visitCommand(node, search, input);
+  if (node.type === 'Command') visitCommand(node, search);
   if (node.type === 'Redirect' && node.target && !node.operator.includes('&'))
     for (const text of textsOf(node.target, search)) touchPath(node.operator === '<' ? 'read' : 'write', text, search);
-  if (node.type !== 'Pipeline') return forEachChild(node, (child) => visit(child, search));
-  let printed: string | undefined;
-  for (const command of node.commands) {
-    visit(command, search, printed);
-    printed = command.type === 'Command' ? printedBy(command) : undefined;
-  }
+  forEachChild(node, (child) => visit(child, search));
 }
 
 function touchPath(type: 'read' | 'write', file: string, search: Search): void {
@@ -116,46 +113,31 @@ function placesOf(text: string, { folder, bases }: Search): string[] {
   return [text, ...bases.map((base) => `${base}/${text}`), ...(isAbove ? [path.resolve(folder, text)] : [])];
 }
 
-function visitCommand({ name, args, redirects }: Command, search: Search, input: string | undefined): void {
+function visitCommand({ name, args }: Command, search: Search): void {
   const texts = args.map((arg) => (arg.type === 'Word' ? textsOf(arg, search) : [arg.text]));
-  const documents = redirects.flatMap((one) =>
-    one.type === 'HereDoc' ? one.body.text : one.type === 'HereString' && one.target ? textsOf(one.target, search) : [],
-  );
-  const stdin = input === undefined ? documents : [input, ...documents];
-  for (const text of name ? textsOf(name, search) : []) if (text !== '') visitProgram(text, texts, { search, stdin });
+  for (const text of name ? textsOf(name, search) : []) if (text !== '') visitProgram(text, texts, search);
 }
 
-function visitProgram(
-  name: string,
-  args: readonly (readonly string[])[],
-  { search, stdin }: { readonly search: Search; readonly stdin: readonly string[] },
-): void {
+function visitProgram(name: string, args: readonly (readonly string[])[], search: Search): void {
   spend(search.budget, 1 + args.length);
   const base = path.basename(name);
   const given = args.map((texts) => (texts.length === 1 ? texts[0] : undefined));
   search.programs.set(JSON.stringify([name, given]), { name, args: given });
   if (base === 'cd' || base === 'pushd') search.bases.push(...(args.find(([text]) => !text?.startsWith('-')) ?? ['~']));
   const candidates = args.map((texts) => texts.flatMap((text) => placesOf(text, search)));
-  if (base === 'xargs') candidates.push(...stdin.map((one) => one.trim().split(/\s+/)));
+  if (base === 'xargs') candidates.push(search.inputs.flatMap((one) => one.trim().split(/\s+/)));
   search.destructive ??= destructiveProgram(base, candidates);
-  const written = /^(tee|touch|truncate)$/.test(base)
-    ? candidates
-    : /^(cp|mv|ln|install|rsync)$/.test(base)
-      ? candidates.slice(-1)
-      : [];
-  for (const file of written.flat()) search.destructive ??= destructiveWrite(file);
+  const written = /^(tee|touch|truncate)$/.test(base) ? 0 : /^(cp|mv|ln|install|rsync)$/.test(base) ? -1 : Infinity;
+  for (const file of candidates.slice(written).flat()) search.destructive ??= destructiveWrite(file);
   if (!/^(echo|printf)$/.test(base)) for (const text of args.flat()) readParts(text, search);
   const codes = args.flat().filter((text) => /\s/.test(text));
-  if (SHELLS.test(base)) for (const code of [...codes, ...stdin]) visitCode(code, search);
-  if (TAKES_CODE.test(base))
-    for (const code of [args.map(([text = '']) => text).join(' '), ...codes]) visitCode(code, search);
-  if (!WRAPPERS.test(base)) return;
-  for (const [at, texts] of args.entries()) {
+  if (SHELLS.test(base)) codes.push(...search.inputs.splice(0));
+  if (TAKES_CODE.test(base)) codes.push(args.map(([text = '']) => text).join(' '));
+  if (SHELLS.test(base) || TAKES_CODE.test(base)) for (const code of codes) visitCode(code, search);
+  const at = WRAPPERS.test(base) ? args.findIndex((texts) => texts.some((text) => /^[a-z/]/.test(text))) : -1;
+  for (const [index, texts] of args.slice(0, at + 1).entries())
     for (const text of texts)
-      if (/^[\w./][\w./-]*$/.test(text))
-        visitProgram(text, candidates.slice(at + 1), { search, stdin: SHELLS.test(path.basename(text)) ? stdin : [] });
-    if (texts.some((text) => /^[a-z/]/.test(text))) break;
-  }
+      if (/^[\w./][\w./-]*$/.test(text)) visitProgram(text, candidates.slice(index + 1), search);
 }
 
 function readParts(text: string, search: Search): void {
@@ -285,66 +267,51 @@ function destructiveProgram(name: string, candidates: readonly (readonly string[
     (/^(rm|chmod|chown|chgrp|setfacl|chattr|chcon)$/.test(name) && hasOption(/^-[a-z]*r|^--re?/i)) ||
     (name === 'mv' && flat.findLast((arg) => !arg.startsWith('-')) !== system) ||
     (name === 'rsync' && hasOption(/^--del/)) ||
-    (name === 'find' && candidates.some(([arg = ''], at) => isFindAction(arg, candidates[at + 1]?.[0])));
+    (name === 'find' &&
+      /(^| )-(delete|(exec|ok)(dir)? (\S*\/)?(rm|shred|unlink|chmod|chown|mv))( |$)/.test(flat.join(' ')));
   return isDestroyed ? `${name} removes or changes ${system}` : undefined;
 }
 
-function isFindAction(test: string, program = ''): boolean {
-  return (
-    test === '-delete' ||
-    (/^-(exec|ok)(dir)?$/.test(test) && /^(rm|shred|unlink|chmod|chown|mv)$/.test(path.basename(program)))
-  );
-}
-
-/** Functions that start themselves, a shell that starts itself, and endless loops that start processes. */
+/** Functions that start themselves, a shell that starts itself, and endless loops that start processes without waiting. */
 function isForkBomb(script: SyntaxNode): boolean {
   const calls = new Map<string, ReadonlySet<string>>();
-  const spawners = new Set<string>();
   let isFound = false;
   const visitNode = (node: SyntaxNode): void => {
+    if (node.type === 'Function') calls.set(node.name.text, contentsOf(node));
+    if (node.type === 'Statement' && node.background && commandName(node) === '$0') isFound = true;
     const isEndless =
       (node.type === 'While' && /^(true|:|false)$/.test(commandName(node.clause.commands[0]) ?? '')) ||
       (node.type === 'ArithmeticFor' && !node.test);
-    if (isEndless && 'body' in node && 'commands' in node.body) isFound ||= spawnsWithoutWaiting(node.body.commands);
-    if (node.type === 'Statement' && node.background && commandName(node) === '$0') isFound = true;
-    if (node.type === 'Function') {
-      const { names, spawns } = contentsOf(node);
-      calls.set(node.name.text, names);
-      if (spawns) spawners.add(node.name.text);
+    if (isEndless && 'body' in node && 'commands' in node.body) {
+      const { commands } = node.body;
+      const waits = commands.some((one) => !one.background && WAITS.test(commandName(one) ?? ''));
+      isFound ||= !waits && commands.some(({ background }) => background);
     }
     forEachChild(node, visitNode);
   };
   visitNode(script);
-  return (
-    isFound ||
-    [...calls.keys()].some((name) => {
-      const reached = new Set(calls.get(name));
-      // A set that grows while it is walked.
-      for (const called of reached) for (const next of calls.get(called) ?? []) reached.add(next);
-      return reached.has(name) && [name, ...reached].some((one) => spawners.has(one));
-    })
-  );
+  const isBomb = (name: string): boolean => {
+    const reached = new Set(calls.get(name));
+    // A set that grows while it is walked.
+    for (const called of reached) for (const next of calls.get(called) ?? []) reached.add(next);
+    return reached.has(name) && reached.has('&');
+  };
+  return isFound || [...calls.keys()].some(isBomb);
 }
 
-function contentsOf(body: SyntaxNode): { readonly names: ReadonlySet<string>; readonly spawns: boolean } {
-  const names = new Set<string>();
-  let spawns = false;
-  const visitNode = (node: SyntaxNode): void => {
+const WAITS = /^(wait|sleep|read|break|exit|return)$/;
+
+/** The programs of a function, and `&` if some of them run at the same time. */
+function contentsOf(body: SyntaxNode, names = new Set<string>()): ReadonlySet<string> {
+  forEachChild(body, (node) => {
     if (node.type === 'Command' && node.name) names.add(node.name.value);
-    if (node.type === 'Statement' && node.background) spawns = true;
-    if (node.type === 'Pipeline' && node.commands.length > 1) spawns = true;
-    forEachChild(node, visitNode);
-  };
-  forEachChild(body, visitNode);
-  return { names, spawns };
+    const isAsync = node.type === 'Statement' ? node.background : node.type === 'Pipeline' && node.commands.length > 1;
+    if (isAsync) names.add('&');
+    contentsOf(node, names);
+  });
+  return names;
 }
 
 function commandName(statement: Statement | undefined): string | undefined {
   return statement?.command.type === 'Command' ? statement.command.name?.text : undefined;
-}
-
-function spawnsWithoutWaiting(body: readonly Statement[]): boolean {
-  const waits = (one: Statement): boolean =>
-    !one.background && /^(wait|sleep|read|break|exit|return)$/.test(commandName(one) ?? '');
-  return body.some(({ background }) => background) && !body.some(waits);
 }

@@ -33,10 +33,10 @@ describe('the grammar', () => {
     'tr a b <<< "text"',
     'ls; echo $? "code $?"',
     "env CI=1 timeout 5 sh -c 'ls && cat a.txt'",
-    'echo a.txt b.txt | xargs wc -l',
+    'echo a.txt b.txt | xargs -n1 echo',
     "find . -type f -name '*.ts' -exec grep -l x {} +",
     'set -euo pipefail; export NODE_ENV=test && npm test',
-    'ls ./*.txt sub/?.txt',
+    'ls ./*.txt s*/*.txt',
     'grep "a$" a.txt',
     'time',
     "printf '%s\\n' one 'two three'",
@@ -79,6 +79,12 @@ describe('the grammar', () => {
     'cd sub && cd ..',
     'echo a | xargs -I{} ls {}',
     'ls | xargs cat',
+    'xargs cat <<< a.txt',
+    'ls sub/?.txt',
+    "echo $'\\n'",
+    'chmod -R 700 sub',
+    'rg x < /dev/null',
+    'find -- sub -delete',
     "sh -c 'ls' x",
     'bash -s',
     'test -v x',
@@ -104,7 +110,7 @@ describe('the grammar', () => {
   });
 
   test('means something else in sh', () => {
-    for (const command of ['time ls', "echo $'\\n'", 'ls &> x', 'cat <<< a'])
+    for (const command of ['time ls', 'ls &> x', 'cat <<< a'])
       expect([command, unclear(command), unclear(command, { shell: 'sh' }) !== undefined]).toEqual([
         command,
         undefined,
@@ -161,7 +167,6 @@ describe('programs in other languages', () => {
     "sed '/^#/d; $!p' a.txt",
     "sed 's|http://old|https://new|g;s/[^a-z]/\\//2' a.txt",
     "sed -e 's/a/b/' -e '/x/,+2d' a.txt",
-    "awk '/ERROR \\/(x)/ { print $1, NR }' a.txt",
     'awk -F, \'NR > 1 { sum += $3 } END { print sum / NR, "a > b" }\' a.txt',
     'awk \'{ n[$1]++ } END { for (k in n) printf "%s %d\\n", k, n[k] / 2 }\' a.txt',
   ])('knows %s', (command) => {
@@ -178,6 +183,9 @@ describe('programs in other languages', () => {
     "sed 'p\\\nw x' a.txt",
     "sed 'sapawxa' a.txt",
     'awk \'if (1) /"/; system("x"); /"/\' a.txt',
+    "awk '/ERROR/ { print $1, NR }' a.txt",
+    "awk '{ print ENVIRON[$1] }' a.txt",
+    'awk \'{ print "a" | "sh" }\' a.txt',
     'awk \'{ x = 1\n/"/ ; system("x") ; /"/ }\' a.txt',
     'awk \'{ print /"/; system("x"); print /"/ }\' a.txt',
     'awk \'{ print; x = y > "file" }\' a.txt',
@@ -221,7 +229,6 @@ describe('paths', () => {
     const paths = (command: string): string[] =>
       commandFacts(command, { folder: FOLDER }).touches.map(({ type, path: file }) => `${type} ${file}`);
     expect(paths('cp a.txt sub')).toEqual(['read a.txt', 'write sub', 'write sub/a.txt']);
-    expect(paths('echo x y | xargs -n1 cp a.txt')).toEqual(['read a.txt', 'write x', 'write y']);
     expect(paths('cp a.txt new.txt')).toEqual(['read a.txt', 'write new.txt']);
     expect(paths('mv a.txt .')).toEqual(['read a.txt', 'write .', 'write a.txt', 'write ./a.txt']);
   });
@@ -233,7 +240,7 @@ describe('paths', () => {
     };
     expect(reads('grep -rn x sub')).toBe('it would read sub/.npmrc, which is private');
     expect(reads('rg x sub')).toBe('it would read sub/.npmrc, which is private');
-    expect(reads('grep -rn --exclude-dir=deep --exclude=.npmrc x sub')).toEqual(['sub']);
+    expect(reads('grep -rn --exclude-dir=deep --exclude=.npmrc x sub')).toContain('which is private');
     expect(reads("grep -rn --include='*.ts' x sub")).toEqual(['sub']);
     expect(reads('cp -r clean copy')).toEqual(['clean', 'copy']);
     expect(reads('grep -rn x clean', { private: ['clean/**'] })).toBe('it would read clean/d.txt, which is private');
@@ -360,7 +367,6 @@ describe('globs', () => {
     './*.txt',
     './*',
     './.*.txt',
-    './?.txt',
     '.hid*',
     './*/*.txt',
     's*/c.txt',
@@ -428,7 +434,7 @@ describe('git in a project with submodules', () => {
     });
   }
 
-  test('is known if it only reads and nothing leads into them', () => {
+  test('is known only if nothing leads into them', () => {
     writeFileSync(program, `#!/bin/sh\necho >> '${log}'\nexec cat\n`, { mode: 0o755 });
     const env = { PATH: process.env['PATH'], HOME: folder, GIT_CONFIG_NOSYSTEM: '1' };
     const git = (place: string, ...args: string[]): unknown =>
@@ -448,13 +454,8 @@ describe('git in a project with submodules', () => {
     git('.', 'config', 'status.submoduleSummary', 'true');
     expect(hostile(env)).toContain('status');
     expect(hostile(programEnvironment(env))).toEqual([]);
-    for (const command of READS) expect([command, unclear(`git ${command}`, { folder })]).toEqual([command, undefined]);
-    for (const command of ['add -A', 'checkout main', 'fetch', 'submodule update'])
+    for (const command of [...READS, 'add -A', 'checkout main', 'fetch', 'submodule update'])
       expect([command, unclear(`git ${command}`, { folder })]).toEqual([command, expect.any(String)]);
-    for (const more of ['\tignore = none\n', '[submodule "x"] ignore = none\n', '[include]\n\tpath = x\n']) {
-      writeFileSync(modules, plain + more);
-      expect([more, unclear('git status', { folder })]).toEqual([more, expect.stringContaining('a repository inside')]);
-    }
     // Without the file in the folder, git reads the one of the index, and then the one of the last commit.
     writeFileSync(modules, `${plain}\tignore = none\n`);
     git('.', 'add', '.gitmodules');

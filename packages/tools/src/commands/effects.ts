@@ -3,8 +3,8 @@
  * depend on each other. They report what is touched, and throw `Unclear` for whatever they do not know.
  */
 import path from 'node:path/posix';
-import { checkSetting, hasBelow, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
-import { checkAwk, checkSed } from './scripts.ts';
+import { checkSetting, isEmpty, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
+import { isAwk, isSed } from './scripts.ts';
 import { Unclear } from './words.ts';
 
 /** A program that would run. */
@@ -20,7 +20,20 @@ export interface Call {
 
 /** What an argument means. `KINDS` describes them. */
 export type Kind =
-  | ('text' | 'words' | 'command' | 'number' | 'name' | 'mode' | 'time' | 'target' | 'format' | 'package' | 'data')
+  | (
+      | 'text'
+      | 'words'
+      | 'rest'
+      | 'command'
+      | 'number'
+      | 'name'
+      | 'mode'
+      | 'time'
+      | 'target'
+      | 'format'
+      | 'package'
+      | 'data'
+    )
   | ('jq' | 'sed' | 'awk' | 'read' | 'file' | 'write' | 'tree' | 'remove' | 'archive' | 'new-archive' | 'script')
   | ('free' | 'local' | 'url' | 'pathspec' | 'revision' | 'repository');
 
@@ -46,6 +59,7 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   text() {},
   /** What a rule looks at. */
   words() {},
+  rest() {},
   /** The rest is another program. */
   command() {},
   number: matching(/^[-+]?\d+(\.\d+)?[a-zA-Z]?$/),
@@ -67,8 +81,8 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   data: matching(/^[^@]/),
   /** The only ways of jq to open a file by itself. */
   jq: matching(/^(?![^]*\b(import|include|modulemeta)\b)/),
-  sed: (text, { name }) => checkSed(name, text),
-  awk: (text, { name }) => checkAwk(name, text),
+  sed: matching({ test: isSed }),
+  awk: matching({ test: isAwk }),
   read(text, call) {
     noList(text, call);
     if (text !== '-') touch('read', text, call.scope);
@@ -152,7 +166,7 @@ function isLocalRepository(name: string, scope: Scope): boolean {
   return isWritten || names.some((one) => kindOf(one, withTop(scope)) !== 'none');
 }
 
-function matching(pattern: RegExp): Use {
+function matching(pattern: Pick<RegExp, 'test'>): Use {
   return (text, { name }) => {
     if (!pattern.test(text)) throw new Unclear(`the argument ${text} of ${name} is not known`);
   };
@@ -189,7 +203,7 @@ export function namesIn(text: string): { readonly paths: readonly string[]; read
 export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
   ...each('grep rg', search),
   sed(call, { operands, options, values }) {
-    if (values.length === 0) checkSed(call.name, operands[0] ?? '');
+    if (values.length === 0) KINDS.sed(operands[0] ?? '', call);
     for (const file of values.length === 0 ? operands.slice(1) : operands) {
       KINDS.read(file, call);
       if (options.has('-i') || options.has('--in-place')) touch('write', file, call.scope);
@@ -198,22 +212,13 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   cp(call, { operands, options }) {
     copyInto(call, operands);
     if (!['-r', '-R', '-a', '--recursive', '--archive'].some((one) => options.has(one))) return;
-    const [sources, target] = [operands.slice(0, -1), operands.at(-1)!];
-    for (const source of sources) {
+    for (const source of operands.slice(0, -1)) {
       touchTree(source, call.scope);
-      const isFile = ['file', 'none'].includes(kindOf(source, call.scope));
-      const isThere = kindOf(target, call.scope) !== 'none';
       // A file is written through a link that has its name.
-      if (!isFile && isThere && hasBelow(joined(target, path.basename(source)), call.scope, ({ isLink }) => isLink))
-        throw new Unclear(`links in ${target} may lead elsewhere`);
+      const target = joined(operands.at(-1)!, path.basename(source));
+      if (kindOf(target, call.scope) !== 'none') throw new Unclear(`links in ${target} may lead elsewhere`);
     }
     createsLinks(call);
-  },
-  chmod(call, { operands, options }) {
-    if (!options.has('-R')) return;
-    for (const file of operands.slice(1))
-      if (kindOf(file, call.scope) !== 'file' && hasBelow(file, call.scope, isTrusted))
-        throw new Unclear(`it would change a repository or settings below ${file}`);
   },
   mv: move,
   'git mv': move,
@@ -221,7 +226,12 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   unzip(call, parsed) {
     if (!parsed.options.has('-l')) extract(call, parsed);
   },
-  xargs,
+  /** What it passes on is not known. */
+  xargs({ run }, { operands }) {
+    if ((operands[0] ?? 'echo') !== 'echo') throw new Unclear('it is not known what xargs passes on');
+    run(operands.length > 0 ? operands : ['echo']);
+  },
+  find,
   ...each('node python python3', ({ name }, { operands, options }) => {
     if (operands.length === 0 && !options.has('--test') && !options.has('--version'))
       throw new Unclear(`${name} runs what it reads`);
@@ -250,11 +260,6 @@ function each<T>(names: string, rule: T): Record<string, T> {
   return Object.fromEntries(names.split(' ').map((name) => [name, rule]));
 }
 
-/** A repository, or what belongs to Treadle. */
-function isTrusted({ name }: { readonly name: string }): boolean {
-  return /^(\.git|\.treadle|treadle\.toml)$/i.test(name);
-}
-
 /** Paths may lead elsewhere from here on. */
 export function createsLinks({ name, scope }: Call): void {
   scope.found.linker = name;
@@ -268,18 +273,11 @@ function search(call: Call, { operands, options, values }: Parsed): void {
     for (const file of files) KINDS.read(file, call);
     return;
   }
-  if (files.length === 0 && isRg && call.scope.stdin !== null && !options.has('--files')) return;
-  const named = (option: string): string[] => values.flatMap((one) => (one.option === option ? one.value : []));
-  const [included, excluded, folders] = [named('--include'), named('--exclude'), named('--exclude-dir')];
-  const isPlain = (list: string[], name: string): boolean => /^[\w.-]+$/.test(name) && list.includes(name);
-  const isRead = (name: string, isFolder: boolean): boolean => {
-    // Globs, types and files in the folder bring hidden and ignored names back.
-    if (isRg) return !options.has('--files');
-    if (isFolder) return !isPlain(folders, name);
-    // The order of both decides.
-    if (included.length > 0 && excluded.length > 0) return true;
-    return !isPlain(excluded, name) && (included.length === 0 || mayMatch(name, included));
-  };
+  if (files.length === 0 && isRg && call.scope.hasInput && !options.has('--files')) return;
+  const included = values.flatMap(({ option, value }) => (option === '--include' ? value : []));
+  // Its order with --exclude decides, and globs, types and files in the folder bring names back that rg ignores.
+  const isAny = isRg ? !options.has('--files') : included.length === 0 || options.has('--exclude');
+  const isRead = (name: string, isFolder: boolean): boolean => isAny || (isFolder ? !isRg : mayMatch(name, included));
   for (const file of files.length === 0 ? ['.'] : files) touchTree(file, call.scope, isRead);
 }
 
@@ -317,35 +315,16 @@ function extract(call: Call, { values }: Parsed): void {
   const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
   if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
     throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
-  const kind = kindOf(folder, call.scope);
   // Files are written through links that are there.
-  const isPlain =
-    kind === 'none' ||
-    (kind === 'folder' && !hasBelow(folder, call.scope, (entry) => entry.isLink || isTrusted(entry)));
-  if (!isPlain) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
+  if (!isEmpty(folder, call.scope)) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
   createsLinks(call);
-  call.scope.found.hasUnpacked = true;
-}
-
-/** Runs a program with the words of its input, if they can be seen. */
-function xargs({ scope: { stdin }, run }: Call, { operands, values }: Parsed): void {
-  const command = operands.length > 0 ? operands : ['echo'];
-  if (typeof stdin !== 'string' || !/^[\w \t\n./:@%+=,-]*$/.test(stdin)) {
-    if (command[0] !== 'echo') throw new Unclear('it is not known what xargs passes on');
-    return run(command);
-  }
-  const words = stdin.split(/[ \t\n]+/).filter(Boolean);
-  const most = values.at(-1)?.value;
-  const count = Math.max(1, most === undefined ? words.length : Number(most));
-  if (!Number.isSafeInteger(count)) throw new Unclear('a number for xargs is not known');
-  for (let at = 0; at === 0 || at < words.length; at += count) run([...command, ...words.slice(at, at + count)]);
+  call.scope.found.newRepositories = 'unpacked';
 }
 
 /* Programs whose arguments have a form of their own. */
 
 export const FORMS: ReadonlyMap<string, (call: Call) => void> = new Map([
   ['env', env],
-  ['find', find],
   ['sh', (call) => shell(call, { posix: true })],
   ['dash', (call) => shell(call, { posix: true })],
   ['bash', (call) => shell(call, { posix: false })],
@@ -373,49 +352,28 @@ function shell(call: Call, how: { readonly posix: boolean }): void {
   else throw new Unclear(`the option ${first} of ${name} is not known`);
 }
 
-const FIND_TEST = /^(-(a|o|not|print|print0|prune|empty|quit)|[()!])$/;
-const FIND_VALUED = /^-(i?name|i?path|type|size|mtime|mmin|perm|maxdepth|mindepth|printf)$/;
-
 /** Roots, tests, and at most one action, which has to be the last. */
-function find(call: Call): void {
-  const { args, scope } = call;
-  const start = args.findIndex((text) => /^[-(!]/.test(text));
-  const roots = start === -1 ? args : start === 0 ? ['.'] : args.slice(0, start);
-  for (const root of roots) touch('read', root, scope);
-  const seen: string[] = [];
-  const names: string[] = [];
-  let at = start === -1 ? args.length : start;
-  for (; at < args.length && !/^-(delete|exec)$/.test(args[at]!); at++) {
-    const test = args[at]!;
-    const isValued = FIND_VALUED.test(test);
-    if (!isValued && !FIND_TEST.test(test)) throw new Unclear(`find ${test} is not known`);
-    const value = isValued ? (args[++at] ?? '') : '';
-    if (/^-i?name$/.test(test)) names.push(value);
-    seen.push(`${test} ${value}`.trim());
+function find(call: Call, { operands, options, values }: Parsed): void {
+  const { args, scope, run } = call;
+  const named = values.flatMap(({ option, value }) => (/^-i?name$/.test(option) ? value : []));
+  const isPlain = named.length > 0 && named.every((name) => SOURCE_FILES.test(name));
+  const isBounded = isPlain && !['-o', '-not'].some((one) => options.has(one)) && !operands.includes('!');
+  const command = values.flatMap(({ kind, value }) => (kind === 'rest' ? value : []));
+  const [isDelete, isExec] = [options.has('-delete'), options.has('-exec')];
+  const isLast = isExec
+    ? command.findIndex((text) => /^[;+]$/.test(text)) === command.length - 1
+    : args.at(-1) === '-delete';
+  if (((isDelete || isExec) && !isLast) || args.includes('--')) throw new Unclear('find acts before its last test');
+  for (const root of operands.length === 0 ? ['.'] : operands) {
+    if (isDelete) KINDS[isBounded ? 'write' : 'remove'](root, call);
+    if (!isExec) continue;
+    const isFile = values.some(({ option, value }) => option === '-type' && value === 'f');
+    if (!isFile || !isBounded || isDelete || command.some((text) => text !== '{}' && text.includes('{}')))
+      throw new Unclear('it is not known which files find passes on: use -type f and -name with an ending');
+    touchTree(root, scope, (name, isFolder) => (isFolder ? name !== '.git' : mayMatch(name, named)));
+    for (const name of named)
+      run(command.slice(0, -1).map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
   }
-  const isBounded =
-    names.length > 0 &&
-    names.every((name) => SOURCE_FILES.test(name)) &&
-    !['-o', '-not', '!'].some((test) => seen.includes(test));
-  const [action, ...command] = args.slice(at);
-  const end = command.findIndex((text) => text === ';' || text === '+');
-  if (action !== undefined && end !== command.length - 1) throw new Unclear('find acts before its last test');
-  if (action === '-delete') for (const root of roots) KINDS[isBounded ? 'write' : 'remove'](root, call);
-  if (action !== '-exec') return;
-  if (end === -1 || !isBounded || !seen.includes('-type f'))
-    throw new Unclear('it is not known which files find passes on: use -type f and -name with an ending');
-  for (const root of roots) passOn(call, root, { names, command: command.slice(0, -1) });
-}
-
-/** A program that find runs with each file below a folder that has one of the names. */
-function passOn(
-  { scope, run }: Call,
-  root: string,
-  { names, command }: { readonly names: readonly string[]; readonly command: readonly string[] },
-): void {
-  touchTree(root, scope, (name, isFolder) => (isFolder ? name !== '.git' : mayMatch(name, names)));
-  if (command.some((text) => text !== '{}' && text.includes('{}'))) throw new Unclear('find puts a name into a text');
-  for (const name of names) run(command.map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
   if ([...scope.found.touches.values()].some((one) => one.type === 'write' && one.path.includes('/NAME.')))
     throw new Unclear('it is not known which files find changes');
 }

@@ -31,7 +31,6 @@ import {
   inEither,
   inFolder,
   joined,
-  shared,
   touch,
   type Scope,
   type Surroundings,
@@ -109,15 +108,15 @@ function walkNode(node: PipelineNode, scope: Scope): Scope {
       return inEither(after, scope, after);
     }
     case 'Subshell':
-      walkList(node.body.commands, shared(scope));
+      walkList(node.body.commands, scope);
       return scope;
     case 'If':
-      return walkIf(node, shared(scope));
+      return walkIf(node, scope);
     case 'For':
-      return walkFor(node, shared(scope));
+      return walkFor(node, scope);
     case 'Redirected':
       if (!['Subshell', 'If', 'For'].includes(node.command.type)) break;
-      return { ...walkNode(node.command, redirected(node.redirects, scope)), stdin: scope.stdin };
+      return { ...walkNode(node.command, redirected(node.redirects, scope)), hasInput: scope.hasInput };
     default:
   }
   throw new Unclear(`${NAMES[node.type] ?? node.type} is not analysed`);
@@ -136,24 +135,12 @@ const NAMES: Readonly<Record<string, string | undefined>> = {
 function walkPipes(commands: readonly CommandNode[], scope: Scope): Scope {
   const { linker } = scope.found;
   const walkAll = (): void => {
-    let { stdin } = scope;
-    for (const command of commands) {
-      walkNode(command, { ...scope, stdin });
-      stdin = printedBy(command, scope);
-    }
+    for (const [at, command] of commands.entries()) walkNode(command, { ...scope, hasInput: scope.hasInput || at > 0 });
   };
   walkAll();
   // They run at the same time, so links that one of them creates concern all.
   if (linker !== scope.found.linker) walkAll();
   return scope;
-}
-
-/** What a command prints, if that is plain to see. */
-function printedBy(command: CommandNode, scope: Scope): string | undefined {
-  if (command.type !== 'Command' || command.redirects.length > 0 || command.name?.text !== 'echo') return undefined;
-  if (command.args.some(({ text }) => text.includes('$?'))) return undefined;
-  const texts = command.args.flatMap((arg) => expandWord(arg.text, wordContext(scope)));
-  return texts.some((text) => /[\\]|^-/.test(text)) ? undefined : `${texts.join(' ')}\n`;
 }
 
 function walkIf({ clause, then, elif, else: otherwise }: If, scope: Scope): Scope {
@@ -283,7 +270,7 @@ function runProgram(name: string, args: readonly string[], scope: Scope): void {
   const isRelative = name.includes('/') && !name.startsWith('/');
   if (isRelative && scope.folders.length > 1) throw new Unclear(`it is not known in which folder ${name} is`);
   const isKnown = analyseProgram(callOf(name, args, deeper(scope)));
-  if (!isKnown && scope.stdin !== null) throw new Unclear(`${name} is not known, and reads an input`);
+  if (!isKnown && scope.hasInput) throw new Unclear(`${name} is not known, and reads an input`);
   if (!isKnown) scope.found.linker = name;
   const program = { name: isRelative ? joined(scope.folders[0]!, name) : name, args };
   scope.found.programs.set(JSON.stringify(program), { ...program, ...(!isKnown && { unknown: true }) });
@@ -296,9 +283,9 @@ function callOf(name: string, args: readonly string[], scope: Scope): Call {
     scope,
     run([program, ...rest]) {
       if (program === undefined) throw new Unclear(`${name} runs nothing`);
-      runProgram(program, rest, { ...scope, stdin: name === 'xargs' ? null : scope.stdin });
+      runProgram(program, rest, scope);
     },
-    code: (code, { posix }) => walkScript(code, parse(code), { ...deeper(shared(scope)), posix }),
+    code: (code, { posix }) => walkScript(code, parse(code), { ...deeper(scope), posix }),
   };
 }
 
@@ -306,41 +293,40 @@ function callOf(name: string, args: readonly string[], scope: Scope): Call {
 
 /** Reports what is opened. Returns the scope with standard input. */
 function redirected(redirections: readonly Redirection[], scope: Scope): Scope {
-  let { stdin } = scope;
-  for (const redirection of redirections) stdin = openRedirection(redirection, { ...scope, stdin });
-  return { ...scope, stdin };
+  return redirections.reduce((last, one) => ({ ...scope, hasInput: openRedirection(one, last) }), scope);
 }
 
-/** Returns what is on standard input afterwards. */
-function openRedirection(redirection: Redirection, scope: Scope): Scope['stdin'] {
+/** Returns whether standard input is redirected afterwards. */
+function openRedirection(redirection: Redirection, scope: Scope): boolean {
   const { descriptor, type } = redirection;
   const isInput = type !== 'Redirect' || redirection.operator === '<';
   const number = descriptor ? (descriptor.type === 'FileDescriptor' ? descriptor.value : NaN) : isInput ? 0 : 1;
   if (isInput ? number !== 0 : number !== 1 && number !== 2) throw new Unclear('a descriptor is not known');
-  if (type === 'HereDoc') return documentText(redirection);
+  if (type === 'HereDoc') return checkDocument(redirection);
   const raw = redirection.target?.text;
   if (raw === undefined) throw new Unclear('a redirection has no target');
   const target = literalText(raw, wordContext(scope));
   if (type === 'HereString') {
     if (scope.posix) throw new Unclear('a here-string has another meaning in other shells');
-    return `${target}\n`;
+    return true;
   }
   const { operator } = redirection;
-  if (operator === '>&' && /^[12]$/.test(raw)) return scope.stdin;
+  if (operator === '>&' && /^[12]$/.test(raw)) return scope.hasInput;
   const isKnown = /^(<|>>?)$/.test(operator) || (/^&>>?$/.test(operator) && !scope.posix);
   if (!isKnown || /[*?[]/.test(raw) || target === '' || /^\/dev\/(?!null$)/.test(target))
     throw new Unclear(`the redirection ${operator} ${raw} is not analysed`);
   if (target !== '/dev/null') touch(isInput ? 'read' : 'write', target, scope);
-  return isInput ? (target === '/dev/null' ? null : undefined) : scope.stdin;
+  // With this one, programs that look at their input take it for none.
+  return isInput ? target !== '/dev/null' : scope.hasInput;
 }
 
-function documentText({ delimiter, body, closing }: Extract<Redirection, { readonly type: 'HereDoc' }>): string {
+function checkDocument({ delimiter, body, closing }: Extract<Redirection, { readonly type: 'HereDoc' }>): true {
   const mark = /^(['"]?)(\w+)\1$/.exec(delimiter?.text ?? '');
   const isPlain = mark?.[1] !== '' || !/[$`\\]/.test(body.text);
   if (!mark || !closing || !isPlain) throw new Unclear('a here-document is computed');
   if (body.text.split('\n').some((line) => line.replace(/^\t+/, '') === mark[2]))
     throw new Unclear('a here-document ends before its last line');
-  return body.text;
+  return true;
 }
 
 /* What the parser may have overlooked */

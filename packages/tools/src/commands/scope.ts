@@ -19,10 +19,8 @@ interface Findings {
   readonly urls: Set<string>;
   /** The program that may have created links. */
   linker?: string;
-  /** An archive may have brought repositories. */
-  hasUnpacked?: true;
-  /** What git knows of its files may have changed, and with it where it looks for repositories inside. */
-  hasNewIndex?: true;
+  /** Where git looks for repositories inside may have changed: by itself, or because an archive has brought some. */
+  newRepositories?: 'named' | 'unpacked';
 }
 
 export interface Scope extends Surroundings {
@@ -34,8 +32,8 @@ export interface Scope extends Surroundings {
   readonly once: ReadonlySet<string>;
   /** The shell may not be bash. */
   readonly posix: boolean;
-  /** Text on standard input. Undefined: it is not known. Null: it is not redirected. */
-  readonly stdin: string | undefined | null;
+  /** Standard input is redirected. */
+  readonly hasInput: boolean;
   /** How many programs and codes contain this part. */
   readonly depth: number;
 }
@@ -45,7 +43,7 @@ const MAX_FOLDERS = 16;
 
 export function firstScope(around: Surroundings, posix: boolean): Scope {
   const found = { programs: new Map(), touches: new Map(), urls: new Set<string>() };
-  return { ...around, found, folders: [''], variables: new Map(), once: new Set(), posix, stdin: null, depth: 0 };
+  return { ...around, found, folders: [''], variables: new Map(), once: new Set(), posix, hasInput: false, depth: 0 };
 }
 
 export function deeper(scope: Scope): Scope {
@@ -66,11 +64,6 @@ const SETTINGS =
 
 export function checkSetting(text: string): void {
   if (!SETTINGS.test(text)) throw new Unclear(`the variable ${text} may change what programs do`);
-}
-
-/** Several programs read the same input, so it is not known what each of them gets. */
-export function shared(scope: Scope): Scope {
-  return typeof scope.stdin === 'string' ? { ...scope, stdin: undefined } : scope;
 }
 
 /** The scope in a folder that is changed to. */
@@ -143,27 +136,15 @@ export function touchTree(
   if (repository !== undefined) throw new Unclear(`it would read ${repository}, which may have keys`);
 }
 
-/** Whether a name below a folder is one of the given kind. */
-export function hasBelow(
-  folder: string,
-  scope: Scope,
-  isMeant: (entry: { readonly name: string; readonly isLink: boolean }) => boolean,
-): boolean {
-  const open = placesOf(folder, scope);
-  if (open.length === 0) throw new Unclear(`it is not known what is below ${folder}`);
-  for (let next = open.pop(); next !== undefined; next = open.pop())
-    for (const entry of scope.files.namesIn(next)) {
-      if (isMeant(entry)) return true;
-      if (entry.isFolder) open.push(`${next}/${entry.name}`);
-    }
-  return false;
+/** Whether nothing is there, or a folder without entries. */
+export function isEmpty(file: string, scope: Scope): boolean {
+  const places = kindOf(file, scope) === 'folder' ? placesOf(file, scope) : [];
+  return places.length === 0
+    ? kindOf(file, scope) === 'none'
+    : places.every((one) => scope.files.namesIn(one).length === 0);
 }
 
-/** Other settings could make git look into a submodule, whose own settings may name programs. */
-function hasPlainModules(text: string): boolean {
-  const line = /^\s*(\[submodule "[^"\\]*"\]|(path|url|branch|shallow)\s*=[^\\]*)?\s*$/;
-  return text.split('\n').every((one) => line.test(one));
-}
+/* Repositories in the folder, whose settings may name programs. */
 
 /** The mode of an entry of the index that is a repository inside. */
 const GITLINK = Buffer.from([0, 0, 0xe0, 0]);
@@ -176,38 +157,26 @@ function mayHaveModules(folder: string, files: Files): boolean {
   return index.includes(GITLINK) || index.includes('.gitmodules');
 }
 
-/** It can make git look into repositories inside. */
-export function writesModules({ found }: Scope): boolean {
-  return [...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path));
+/** Whether it is in another repository than that of the command, or behind a link. */
+function isElsewhere(base: string, { folder, files }: Scope): boolean {
+  const relative = base.startsWith('/') ? path.relative(folder!, base) : base;
+  const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
+  return parts.some((part, at) => {
+    const place = [folder, ...parts.slice(0, at + 1)].join('/');
+    return part === '..' || files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
+  });
 }
 
 /** Commands of git that never look into a repository inside. */
-const STAYS =
-  /^(blame|branch|cat-file|clean|fetch|grep|log|ls-files|ls-tree|merge-base|push|reflog|remote|rev-list|rev-parse|show|tag|worktree)$/;
+const STAYS = /^(blame|branch|clean|fetch|grep|log|ls-files|push|remote|rev-parse|show|tag|worktree)$/;
 
-/**
- * Whether a command of git may look into a repository inside because of what it or an earlier one brings: commits, stashes and the
- * index have settings of submodules too. `isChange`: it brings something itself.
- */
-export function mayEnterRepository(verb: string, isChange: boolean, { folder, files, found }: Scope): boolean {
-  if (folder === undefined || STAYS.test(verb) || (!isChange && !found.hasNewIndex)) return false;
-  return found.hasUnpacked === true || files.hasRepositoryBelow(folder);
-}
-
-/** Whether git may find settings that run programs: in another repository than that of the command, or behind a link. */
-export function hasForeignSettings({ folder, folders, files }: Scope, onlyReads: boolean): boolean {
+/** Whether git may find settings that run programs. `isChange`: the command brings commits, which have settings of submodules too. */
+export function mayEnterRepository(verb: string, isChange: boolean, scope: Scope): boolean {
+  const { folder, folders, files, found } = scope;
+  if ([...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path))) return true;
   if (folder === undefined) return false;
-  const modules = `${folder}/.gitmodules`;
-  const kind = files.kindOf(modules);
-  if (kind !== undefined && !(onlyReads && kind === 'file' && hasPlainModules(files.textOf(modules)))) return true;
-  if (kind === undefined && mayHaveModules(folder, files)) return true;
-  return folders.some((base) => {
-    const relative = base.startsWith('/') ? path.relative(folder, base) : base;
-    if (/^\.\.(\/|$)/.test(relative)) return true;
-    const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
-    return parts.some((_, at) => {
-      const place = `${folder}/${parts.slice(0, at + 1).join('/')}`;
-      return files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
-    });
-  });
+  if (files.kindOf(`${folder}/.gitmodules`) !== undefined || mayHaveModules(folder, files)) return true;
+  if (folders.some((base) => isElsewhere(base, scope))) return true;
+  if (STAYS.test(verb) || (!isChange && !found.newRepositories)) return false;
+  return found.newRepositories === 'unpacked' || files.hasRepositoryBelow(folder);
 }

@@ -95,8 +95,8 @@ function readWord(raw: string, context: WordContext): Piece[] {
       if (next === undefined) throw new Unclear('it ends with a backslash');
       if (next !== '\n') add(next);
       at += 2;
-    } else if (char === '$') add(dollar());
-    else if (char === '*' || char === '?') add(take(/[*?]/y)!, true);
+    } else if (char === '$') add(raw.length === at + 1 ? take(/\$/y)! : variable('bare'));
+    else if (char === '*') add(take(/\*+/y)!, true);
     else if (char === '[') {
       if (raw === '[') return [{ text: raw, isGlob: false }];
       // Which characters a set means depends on the language.
@@ -135,14 +135,6 @@ function readWord(raw: string, context: WordContext): Piece[] {
     return text;
   }
 
-  function dollar(): string {
-    if (at === raw.length - 1) return raw[at++]!;
-    if (raw[at + 1] !== "'") return variable('bare');
-    const text = take(/\$'(?:[^\\']|\\[nrt\\])*'/y);
-    if (text === undefined || context.posix) throw new Unclear(`${raw} has another meaning in other shells`);
-    return text.slice(2, -1).replaceAll(/\\(.)/g, (_, one: string) => ({ n: '\n', r: '\r', t: '\t' })[one] ?? one);
-  }
-
   function variable(how: 'quoted' | 'bare'): string {
     const found = take(/\$(?:([a-z]\w*)|\{[a-z]\w*\})/y);
     const value = found && context.variables.get(found.replaceAll(/[${}]/g, ''));
@@ -161,7 +153,6 @@ export interface Files {
   readonly isUsed: boolean;
   /** Undefined: there is nothing of that name. */
   kindOf(file: string): 'file' | 'folder' | 'link' | undefined;
-  textOf(file: string): string;
   /** The bytes of a file, empty if there is none. Throws `Unclear` if it is too large. */
   bytesOf(file: string): Buffer;
   /** Throws `NeedsFiles` if folders must not be read here. */
@@ -191,12 +182,6 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
       }
       if (!found) return undefined;
       return found.isSymbolicLink() ? 'link' : found.isDirectory() ? 'folder' : 'file';
-    },
-    textOf(file) {
-      isUsed = true;
-      const { size } = lstatSync(file, { throwIfNoEntry: false }) ?? { size: 0 };
-      spend(budget, size, 'entries');
-      return size === 0 ? '' : readFileSync(file, 'utf8');
     },
     bytesOf(file) {
       isUsed = true;
@@ -252,33 +237,27 @@ function placeOf(folder: string, file: string): string {
 /** The files that match, as the shell finds them. */
 function matchesOf(pieces: readonly Piece[], text: string, { folder, files }: WordContext): string[] {
   if (folder === undefined) throw new Unclear(`it is not known which files ${text} matches`);
-  if (pieces.some((piece) => !piece.isGlob && /[*?{}]/.test(piece.text)))
+  if (pieces.some((piece) => !piece.isGlob && /[*?{}]/.test(piece.text)) || text.endsWith('/'))
     throw new Unclear(`the pattern ${text} is not analysed`);
-  const pattern = text.replaceAll(/\*+/g, '*');
-  let found = [pattern.startsWith('/') ? '/' : ''];
-  const components = pattern.split('/').filter((part) => part !== '');
-  for (const [index, component] of components.entries()) {
-    const end = index === components.length - 1 && !pattern.endsWith('/') ? '' : '/';
-    if (!/[*?]/.test(component)) {
-      found = found.map((base) => base + component + end);
-      continue;
-    }
-    const glob = compileGlob(component);
+  let found = [''];
+  for (const [index, component] of text.split('/').entries()) {
+    const glob = component.includes('*') && compileGlob(component.replaceAll(/\*+/g, '*'));
     found = found.flatMap((base) => {
-      // Some versions of shells also find these.
-      const own = component.startsWith('.') ? ['.', '..'] : [];
-      const names = files.namesIn(placeOf(folder, base)).flatMap(({ name, isFolder, isLink }) => {
-        const isMatch = name.startsWith('.') === component.startsWith('.') && matchesGlob(glob, [name]);
-        // Whether a mark stands for a byte or for a character depends on the language.
-        if (isMatch && (name.includes('\ufffd') || (component.includes('?') && /\P{ASCII}/u.test(name))))
-          throw new Unclear(`it is not known whether ${text} matches ${name}`);
-        return isMatch && (end === '' || isFolder || isLink) ? name : [];
-      });
-      return [...names, ...own.filter((name) => matchesGlob(glob, [name]))].map((name) => base + name + end);
+      const start = index === 0 ? base : `${base}/`;
+      if (!glob) return start + component;
+      const isLast = text.split('/').length === index + 1;
+      const entries = files.namesIn(placeOf(folder, start)).filter((one) => isLast || one.isFolder || one.isLink);
+      // Some versions of shells also find the folder and the one above.
+      const names = ['.', '..', ...entries.map(({ name }) => name)];
+      const isHidden = component.startsWith('.');
+      const matches = names.filter((name) => name.startsWith('.') === isHidden && matchesGlob(glob, [name]));
+      // Whether a mark stands for a byte or for a character depends on the language.
+      if (matches.some((name) => name.includes('\ufffd'))) throw new Unclear(`the names in ${start} are not known`);
+      return matches.map((name) => start + name);
     });
   }
-  // Names after the last star have to exist too.
-  if (!/[*?]/.test(components.at(-1)!)) found = found.filter((file) => files.kindOf(placeOf(folder, file)));
+  // Names after a star have to exist.
+  found = found.filter((file) => files.kindOf(placeOf(folder, file)));
   if (found.length > 500) throw new Unclear(`${text} matches too many files`);
   return found.length === 0 ? [text] : found.sort();
 }
