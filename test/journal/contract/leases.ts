@@ -77,6 +77,15 @@ export function leasesContract(subject: Subject): void {
       expect(await subject.store.read('a')).toEqual([startEntry('a')]);
     });
 
+    test('released without waiting are released before what follows on the run', async () => {
+      const first = await subject.store.acquire('a');
+      await subject.append('a', [startEntry('a')], first);
+      const [, second] = await Promise.all([first.release(), subject.store.acquire('a')]);
+      expect(second.token).toBeGreaterThan(first.token);
+      await Promise.all([second.release(), subject.append('a', [messageEntry(1)])]);
+      expect(await subject.store.read('a')).toEqual([startEntry('a'), messageEntry(1)]);
+    });
+
     test('do not create a run', async () => {
       const lease = await subject.store.acquire('a');
       expect(await subject.store.list()).toEqual([]);

@@ -330,13 +330,7 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
 /** Entries of the same driver that follow each other are appended together. */
 function isJoined(before: Job, job: Job): boolean {
   const [a, b] = [before as AppendJob, job as AppendJob];
-  return (
-    b.kind === 'append' &&
-    a.lease === b.lease &&
-    b.entries[0]!.seq === a.entries.at(-1)!.seq + 1 &&
-    areInOrder(a) &&
-    areInOrder(b)
-  );
+  return a.lease === b.lease && b.entries[0]!.seq === a.entries.at(-1)!.seq + 1 && areInOrder(a) && areInOrder(b);
 }
 
 function areInOrder({ entries }: Pick<Batch, 'entries'>): boolean {

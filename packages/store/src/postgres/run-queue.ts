@@ -27,7 +27,7 @@ export interface Job {
 export type Jobs = readonly [Job, ...Job[]];
 
 export interface Kind {
-  /** Whether a job can be performed together with the one before it. */
+  /** Whether a job can be performed together with the one of this kind before it. */
   readonly isJoined: (before: Job, job: Job) => boolean;
   /** Settles each job. Never rejects. */
   readonly perform: (groups: readonly Jobs[]) => Promise<void>;
@@ -74,7 +74,10 @@ export function runQueue(kinds: Readonly<Record<string, Kind>>): RunQueue {
       const [first] = jobs.waiting;
       if (!first || first.kind !== kind || jobs.isActive || !jobs.isDue) continue;
       let count = 1;
-      while (count < jobs.waiting.length && isJoined(jobs.waiting[count - 1]!, jobs.waiting[count]!)) count++;
+      for (let next = jobs.waiting[1]; next?.kind === kind; next = jobs.waiting[count]) {
+        if (!isJoined(jobs.waiting[count - 1]!, next)) break;
+        count++;
+      }
       const group = jobs.waiting.splice(0, count) as unknown as Jobs;
       jobs.isActive = true;
       groups.push(group);
