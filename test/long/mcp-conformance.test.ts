@@ -1,5 +1,8 @@
+import { scriptedModel } from '@treadle/core/testing';
 import { expect, test, vi } from 'vitest';
-import { failureOf, requiredScenarios } from '../mcp/conformance.ts';
+import { conformanceMcp, conformanceTaskTools, conformanceTools } from '../mcp/conformance-server.ts';
+import { failureOf, requiredScenarios, serverFailureOf } from '../mcp/conformance.ts';
+import { startInProcess } from '../server/support/in-process.ts';
 
 vi.setConfig({ testTimeout: 300_000 });
 
@@ -12,5 +15,24 @@ test.each([
   expect(scenarios).toHaveLength(count);
   const failed: string[] = [];
   for (const scenario of scenarios) failed.push(...[(await failureOf(scenario, revision)) ?? []].flat());
+  expect(failed).toEqual([]);
+});
+
+const TASKS = [
+  'tasks-lifecycle',
+  'tasks-capability-negotiation',
+  'tasks-wire-fields',
+  'tasks-request-state-removal',
+  'tasks-mrtr-input',
+  'tasks-request-headers',
+  'tasks-dispatch-and-envelope',
+  'tasks-mrtr-composition',
+];
+
+test('our server passes the scenarios of the extension `tasks`', async () => {
+  const tools = [...conformanceTools, ...conformanceTaskTools];
+  await using server = await startInProcess(scriptedModel([]), { tools, mcp: conformanceMcp });
+  const failed: string[] = [];
+  for (const scenario of TASKS) failed.push(...[(await serverFailureOf(scenario, server.url)) ?? []].flat());
   expect(failed).toEqual([]);
 });

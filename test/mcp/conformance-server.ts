@@ -112,6 +112,52 @@ const SCHEMA_2020: JsonSchema = {
   additionalProperties: false,
 };
 
+/** Long enough for a call to become a task. */
+const LONG_MS = 600;
+
+const CONFIRM: JsonSchema = { type: 'object', properties: { confirm: { type: 'boolean' } }, required: ['confirm'] };
+
+/** What the scenarios of the extension `tasks` call. */
+export const conformanceTaskTools: readonly Tool[] = [
+  fixture('greet', ({ name }) => `Hello, ${String(name)}!`, { name: { type: 'string' } }),
+  fixture(
+    'slow_compute',
+    async ({ seconds, label }, { signal }) => {
+      await delay(Number(seconds) * 1_000, undefined, { signal });
+      return `Computed ${String(label)}.`;
+    },
+    { seconds: { type: 'number' }, label: { type: 'string' } },
+  ),
+  fixture('failing_job', async () => {
+    await delay(LONG_MS);
+    throw new Error('This job intentionally fails');
+  }),
+  // The client cannot be asked for what it does not have.
+  fixture('protocol_error_job', async (_, context) => {
+    await delay(LONG_MS);
+    return roots(context);
+  }),
+  fixture(
+    'confirm_delete',
+    async ({ filename }, { ask }) => {
+      await delay(LONG_MS);
+      await ask({ id: 'confirm', prompt: `Delete ${String(filename)}?`, schema: CONFIRM });
+      return `Deleted ${String(filename)}.`;
+    },
+    { filename: { type: 'string' } },
+  ),
+  fixture('multi_input', async (_, { ask }) => {
+    await delay(LONG_MS);
+    const all = ['first', 'second'].map((id) => ask({ id, prompt: `Confirm the ${id}`, schema: CONFIRM }));
+    return JSON.stringify(await Promise.all(all));
+  }),
+  fixture('test_tool_with_task', async (_, context) => {
+    const name = await askForm(context, 'user_name', 'What is your name?', 'name');
+    await delay(LONG_MS);
+    return `Hello, ${name}!`;
+  }),
+];
+
 export const conformanceTools: readonly Tool[] = [
   fixture('test_simple_text', () => 'This is a simple text response for testing.'),
   fixture('test_image_content', () => ({ content: [IMAGE] })),

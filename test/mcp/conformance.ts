@@ -33,3 +33,11 @@ export async function failureOf(scenario: string, revision: string): Promise<str
   );
   return output.includes('OVERALL: PASSED') ? undefined : `${scenario}\n${output}`;
 }
+
+/** What went wrong in a scenario for servers, of an extension too; undefined if the server passes. */
+export async function serverFailureOf(scenario: string, url: string): Promise<string | undefined> {
+  const output = await conformance('server', '--url', `${url}/mcp`, '--scenario', scenario, '--force').catch(
+    ({ message, stdout }: Error & { stdout?: string }) => `${message}\n${stdout}`,
+  );
+  return /Passed: (\d+)\/\1, 0 failed/.test(output) ? undefined : `${scenario}\n${output}`;
+}

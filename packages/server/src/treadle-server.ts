@@ -260,6 +260,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
         options: () => mcpOptions(options.mcp, current.mcp),
         heartbeatMs,
         stopping: stopping.signal,
+        ...(retentionMs > 0 && { keptMs: retentionMs }),
       }),
     ));
   stored.register('mcp-call', {

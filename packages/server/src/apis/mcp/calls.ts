@@ -14,10 +14,8 @@ import {
   tool as toolOf,
   TreadleError,
   userText,
-  waiting,
   walkInSlices,
   type Agent,
-  type Answer,
   type ExecuteResult,
   type Item,
   type StandardSchema,
@@ -67,7 +65,8 @@ import {
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../../ids.ts';
-import { answerFrom, denial, inputRequest, mcpContext, neededCapability } from './client-input.ts';
+import { answersTo, keyedWaits, requestsFor } from './call-waits.ts';
+import { mcpContext, neededCapability } from './client-input.ts';
 import { errorResult, outputResult, outputSchemaOf, toolResult } from './content.ts';
 import type { McpAgent } from './options.ts';
 import { callProjection, type CallEvent } from './projection.ts';
@@ -85,8 +84,8 @@ import { callProjection, type CallEvent } from './projection.ts';
 export interface McpCalls {
   /** What this caller may call. */
   offered(caller: RunCaller): readonly Callable[];
-  /** Rejects with a `ProtocolError` or an `ApiError` if the call cannot be made. */
-  call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult>;
+  /** Rejects with a `ProtocolError` or an `ApiError` if the call cannot be made. `left`: the call goes on as a task. */
+  call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult | 'left'>;
   /** Cancels a call that waits for its client, by its state. Never rejects. */
   cancel(state: string, caller: RunCaller): Promise<void>;
   /** For the runs API, and for calls that a process has left behind. Nobody is told the result: it is stored. */
@@ -103,6 +102,16 @@ export interface McpCallRequest {
   /** Cancels the run. */
   readonly signal: AbortSignal;
   readonly emit: (event: CallEvent) => void;
+  /** Absent: the call cannot become a task. */
+  readonly task?: CallTask | undefined;
+}
+
+/** A call that its client may follow as a task. */
+export interface CallTask {
+  /** The call is stored under this id. */
+  readonly created: (id: string) => void;
+  /** The client was told that it is a task, and answers what it waits for by its id. */
+  readonly isTask: () => boolean;
 }
 
 /** Something that a client can call. */
@@ -119,7 +128,7 @@ export type Callable = { readonly name: string; readonly outputSchema: object | 
   );
 
 /** The stored request of a call. The store's records contain it, so its fields must not change. */
-interface StoredCall extends StoredCaller {
+export interface StoredCall extends StoredCaller {
   readonly name: string;
   readonly arguments: Readonly<Record<string, unknown>>;
 }
@@ -131,6 +140,8 @@ interface Round extends StoredRunPlan {
   readonly capabilities: ClientCapabilities;
   readonly emit: (event: CallEvent) => void;
   readonly signal?: AbortSignal;
+  /** The call is stored. */
+  readonly onStored?: () => void;
   /** Absent: the run is new. */
   readonly resume?: ResumedRun;
 }
@@ -192,7 +203,7 @@ export function mcpCalls(
   async function planCall(round: Round): Promise<PlannedCall> {
     const engine = current();
     const { policy } = engine;
-    const { callable, input, capabilities, emit, resume: _, signal: __, ...run } = round;
+    const { callable, input, capabilities, emit, resume: _, signal: __, onStored: ___, ...run } = round;
     const { name, outputSchema } = callable;
     const request = requestFor(callable);
     const agentInput = callable.type === 'agent' ? await checkedInput(callable, input) : undefined;
@@ -323,6 +334,7 @@ export function mcpCalls(
       plan: () => planCall(round),
       complete: (planned) => ({ request: planned, stored: { record } }),
     });
+    round.onStored?.();
     return driveCall(created, round).finished.finally(created.releaseCapacity);
   }
 
@@ -369,8 +381,8 @@ export function mcpCalls(
     return { record, entries: Number(number) };
   }
 
-  async function call(request: McpCallRequest, caller: Caller): Promise<CallToolResult | InputRequiredResult> {
-    const { name, arguments: input, capabilities, signal, emit } = request;
+  const call: McpCalls['call'] = async (request, caller) => {
+    const { name, arguments: input, capabilities, signal, emit, task } = request;
     const callable = callableNamed(name, caller);
     if (!mayCall(caller, callable)) throw lacksScope(callable, caller);
     const found = request.state === undefined ? undefined : await findCall(request, caller);
@@ -379,8 +391,10 @@ export function mcpCalls(
     const { id } = common;
     const responses = new Map(Object.entries(request.responses ?? {}));
     let rejected: string | undefined;
-    if (!found) {
-      const { result, interruption } = await unlessDriven(startCall(common));
+    const onStored = (): void => task?.created(id);
+    if (found) onStored();
+    else {
+      const { result, interruption } = await unlessDriven(startCall({ ...common, onStored }));
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
@@ -391,10 +405,11 @@ export function mcpCalls(
       // Answers to another state of the run do not count.
       if (isAsked && entries !== found?.entries) responses.clear();
       const waits = keyedWaits(state, callable);
-      if (waits.length > 0 && onlyParked(waits)) return errorResult(inBackground(id));
+      if (waits.length > 0 && onlyParked(waits)) return task ? 'left' : errorResult(inBackground(id));
       const client = { responses, isAsked, capabilities, caller, rejected };
       const answers = answersTo(waits, client);
       if (answers === 'declined' || (waits.length > 0 && answers.length === 0)) {
+        if (task?.isTask()) return 'left';
         const requests = answers === 'declined' ? undefined : requestsFor(waits, client);
         const lacks = (one: InputRequest): boolean => capabilities[neededCapability(one)] === undefined;
         // The SDK refuses to send what the client does not support.
@@ -408,7 +423,7 @@ export function mcpCalls(
       if (result) return result;
       rejected = rejectedBy(interruption);
     }
-  }
+  };
 
   async function unlessDriven<T>(work: Promise<T>): Promise<T> {
     return work.catch((error: unknown) => {
@@ -522,64 +537,6 @@ async function checkedInput({ name, input }: Callable & { readonly type: 'agent'
     [path?.map(String).join('.'), message].filter(Boolean).join(': '),
   );
   throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Invalid arguments for ${name}: ${problems.join('; ')}`);
-}
-
-/** What a run waits for, with its key on the wire. */
-type KeyedWait = Waiting & { readonly key: string };
-
-/** Questions of a tool have the ids that the tool gave them. An agent may call several tools, with the same ids. */
-function keyedWaits(state: State, { type }: Callable): readonly KeyedWait[] {
-  const { phase } = state;
-  return waiting(state).map((wait) => {
-    const [, index, question] = /^t\d+\.question\.(\d+)\.(\d+)$/.exec(wait.effect)?.map(Number) ?? [];
-    const slot = 'slots' in phase && index !== undefined ? phase.slots?.[index] : undefined;
-    const asked = slot && 'asked' in slot && question !== undefined ? slot.asked?.[question] : undefined;
-    return { ...wait, key: type === 'tool' && asked ? asked.key : wait.effect };
-  });
-}
-
-interface Answering {
-  readonly responses: Map<string, unknown>;
-  /** The client was asked for these responses. */
-  readonly isAsked: boolean;
-  readonly capabilities: ClientCapabilities;
-  readonly caller: Caller;
-  /** Why the last answers were rejected. */
-  readonly rejected: string | undefined;
-}
-
-/** The answers that a client has given, and those that do not need it. Each response is used once. */
-function answersTo(
-  waits: readonly KeyedWait[],
-  { responses, isAsked, capabilities, caller: { key: by }, rejected }: Answering,
-): readonly Answer[] | 'declined' {
-  const answers: Answer[] = [];
-  for (const wait of waits) {
-    const { key, type } = wait;
-    const isSilent = type === 'approval' && !capabilities.elicitation;
-    if (isSilent && !wait.approvers && rejected === undefined) answers.push(denial(wait));
-    if (isSilent || !responses.has(key) || (type === 'approval' && !isAsked)) continue;
-    const given = answerFrom(wait, responses.get(key), by === '' ? undefined : by);
-    responses.delete(key);
-    if (given === 'declined') return 'declined';
-    if (given !== 'missing') answers.push(given);
-  }
-  return answers;
-}
-
-/** Undefined if the run waits for something that this client cannot give. */
-function requestsFor(
-  waits: readonly KeyedWait[],
-  { caller: { key: by }, rejected }: Answering,
-): Record<string, InputRequest> | undefined {
-  const requests: Record<string, InputRequest> = {};
-  for (const wait of waits) {
-    const isOthers =
-      wait.type === 'approval' && (wait.approvers?.includes(by) === false || wait.approvedBy?.includes(by) === true);
-    const request = isOthers ? undefined : inputRequest(wait, rejected);
-    if (request) requests[wait.key] = request;
-  }
-  return Object.keys(requests).length > 0 ? requests : undefined;
 }
 
 function rejectedBy(interruption: Interruption | undefined): string | undefined {

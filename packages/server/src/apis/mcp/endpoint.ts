@@ -15,6 +15,7 @@ import type { Runs } from '../runs/runs.ts';
 import { mcpCalls, type McpCalls } from './calls.ts';
 import type { McpOptions } from './options.ts';
 import { mcpServerFor, type McpService } from './protocol.ts';
+import { callTasks } from './tasks.ts';
 
 /**
  * MCP over HTTP.
@@ -55,9 +56,20 @@ export interface OpenMcpOptions extends Omit<McpEndpointOptions, 'service'> {
   readonly tools: () => readonly Tool[];
   /** Its `policy` and what it registers may change. */
   readonly options: () => McpOptions;
+  /** How long calls are kept after their end. Absent: for ever. */
+  readonly keptMs?: number | undefined;
 }
 
-export function openMcp({ engine, stored, runs, tools, options, heartbeatMs, stopping }: OpenMcpOptions): OpenedMcp {
+export function openMcp({
+  engine,
+  stored,
+  runs,
+  tools,
+  options,
+  heartbeatMs,
+  stopping,
+  keptMs,
+}: OpenMcpOptions): OpenedMcp {
   const { agents = [] } = options();
   const current = (): Engine => {
     const { policy } = options();
@@ -66,6 +78,7 @@ export function openMcp({ engine, stored, runs, tools, options, heartbeatMs, sto
   const calls = mcpCalls(current, stored, { tools, agents, namedAgents: agentsAsTools });
   const service: McpService = {
     calls,
+    tasks: callTasks({ engine, stored, runs, keptMs }),
     runs,
     watch: engine.store.watch,
     get options() {

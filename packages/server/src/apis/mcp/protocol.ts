@@ -6,7 +6,9 @@ import {
   ProtocolErrorCode,
   ResourceNotFoundError,
   ResourceTemplate,
+  type CallToolResult,
   type ClientCapabilities,
+  type InputRequiredResult,
   type ListResourcesResult,
   type McpRequestContext,
   type ReadResourceResult,
@@ -22,10 +24,13 @@ import type { Runs } from '../runs/runs.ts';
 import type { Callable, McpCalls } from './calls.ts';
 import type { CallEvent } from './projection.ts';
 import type { McpOptions } from './options.ts';
+import { callAsTask, hasTasks, LEGACY_TASKS, serveTasks, TASKS, type TaskMethods } from './task-methods.ts';
+import type { CallTasks, TaskState } from './tasks.ts';
 
 /** What the protocol is served with. */
 export interface McpService {
   readonly calls: McpCalls;
+  readonly tasks: CallTasks;
   readonly runs: Runs;
   readonly watch: Engine['store']['watch'];
   readonly options: McpOptions;
@@ -46,7 +51,7 @@ const MOST_ROUNDS = 100;
 
 /** A server for one client: for one request, or for the connection of a client of an older revision. */
 export function mcpServerFor(service: McpService, creator: Caller, era: McpEra): McpServer {
-  const { calls, runs, options, watch } = service;
+  const { calls, tasks, runs, options, watch } = service;
   const { name = 'treadle', version = '0.0.0', instructions, register } = options;
   const mayRegister = register !== undefined && creator.scopes.includes('agents:invoke');
   const mayRead = creator.scopes.includes('runs:read');
@@ -58,6 +63,7 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
       capabilities: {
         tools: { listChanged: false },
         logging: {},
+        ...(isLegacy ? { tasks: LEGACY_TASKS } : { extensions: { [TASKS]: {} } }),
         ...(mayRegister && { prompts: { listChanged: false }, completions: {} }),
         // In the revision 2026-07-28 there are only streams for all clients, which must not tell of the runs of a tenant.
         ...(hasResources && { resources: { listChanged: false, ...(isLegacy && { subscribe: true }) } }),
@@ -73,7 +79,9 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
 
   // By this, the SDK checks the headers that repeat arguments (`x-mcp-header`).
   mcp.toolInputSchemaJson = (tool) => calls.offered(creator).find((one) => one.name === tool)?.tool.parameters;
-  server.setRequestHandler('tools/list', (_, ctx) => ({ tools: calls.offered(callerOf(ctx)).map(listedTool) }));
+  server.setRequestHandler('tools/list', (_, ctx) => ({
+    tools: calls.offered(callerOf(ctx)).map((one) => listedTool(one, isLegacy)),
+  }));
 
   /** A client of an older revision is asked during its request: the call is continued with the progress that it had. */
   const sent = new WeakMap<AbortSignal, SentProgress>();
@@ -83,22 +91,26 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
     return progress;
   };
 
+  const handle: TaskMethods['handle'] = (ctx, work) => translateErrors(callerOf(ctx), () => work(callerOf(ctx)));
   server.setRequestHandler('tools/call', ({ params }, ctx) =>
-    translateErrors(callerOf(ctx), async () => {
-      const caller = callerOf(ctx);
+    handle(ctx, async (caller) => {
       const { mcpReq } = ctx;
-      const result = await calls.call(
-        {
-          name: params.name,
-          arguments: params.arguments ?? {},
-          state: mcpReq.requestState<string>(),
-          responses: mcpReq.inputResponses,
-          capabilities: capabilitiesOf(mcp, ctx),
-          signal: mcpReq.signal,
-          emit: progressSender(ctx, progressOf(mcpReq.signal)),
-        },
-        caller,
-      );
+      const capabilities = capabilitiesOf(mcp, ctx);
+      const request = {
+        name: params.name,
+        arguments: params.arguments ?? {},
+        state: mcpReq.requestState<string>(),
+        responses: mcpReq.inputResponses,
+        capabilities,
+        signal: mcpReq.signal,
+        emit: progressSender(ctx, progressOf(mcpReq.signal)),
+      };
+      const becomes = isLegacy ? isAugmented(params) && 'now' : hasTasks(capabilities) && 'later';
+      if (becomes) {
+        const get = (id: string): Promise<TaskState> => tasks.get(id, caller, capabilities);
+        return callAsTask({ calls, request, caller, becomes, get });
+      }
+      const result = (await calls.call(request, caller)) as CallToolResult | InputRequiredResult;
       // A client of an older revision is asked while its request is open. If it is cancelled then, nobody answers.
       if (isLegacy && isInputRequiredResult(result) && result.requestState !== undefined) {
         const { requestState } = result;
@@ -108,6 +120,7 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
     }),
   );
 
+  serveTasks({ mcp, isLegacy, tasks, capabilitiesOf: (ctx) => capabilitiesOf(mcp, ctx), handle });
   if (hasResources) serveResources();
   if (mayRegister) serveCompletions();
   return mcp;
@@ -250,7 +263,7 @@ function runResource(runId: string, title: string): Resource {
 }
 
 /** A tool for `tools/list`. The order is that of the program. */
-function listedTool({ tool, outputSchema, type }: Callable): ListedTool {
+function listedTool({ tool, outputSchema, type }: Callable, isLegacy: boolean): ListedTool {
   const { name, description, parameters, effect } = tool;
   const annotations = effect === 'pure' ? { readOnlyHint: true } : { idempotentHint: effect === 'idempotent' };
   return {
@@ -259,7 +272,13 @@ function listedTool({ tool, outputSchema, type }: Callable): ListedTool {
     inputSchema: { type: 'object', properties: {}, ...parameters } as ListedTool['inputSchema'],
     ...(outputSchema && { outputSchema: outputSchema as NonNullable<ListedTool['outputSchema']> }),
     ...(type === 'tool' && { annotations }),
+    ...(isLegacy && { execution: { taskSupport: 'optional' as const } }),
   };
+}
+
+/** The client of an older revision wants a task. */
+function isAugmented(params: object): boolean {
+  return 'task' in params && typeof params.task === 'object' && params.task !== null;
 }
 
 /** What the client has declared: with this request, or with the first one of its connection. */

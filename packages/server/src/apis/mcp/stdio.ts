@@ -15,6 +15,7 @@ import { runs } from '../runs/runs.ts';
 import { mcpCalls } from './calls.ts';
 import { checkMcpNames, type McpOptions } from './options.ts';
 import { mcpServerFor } from './protocol.ts';
+import { callTasks } from './tasks.ts';
 
 export interface McpStdioOptions extends McpOptions, EveryRunOptions {
   readonly store: ServerStore;
@@ -68,9 +69,11 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
   const stored = requests(engine);
   const calls = mcpCalls(() => engine, stored, { tools: () => tools, agents });
   stored.register('mcp-call', calls.api);
+  const ownRuns = runs(engine, stored);
   const service = {
     calls,
-    runs: runs(engine, stored),
+    tasks: callTasks({ engine, stored, runs: ownRuns }),
+    runs: ownRuns,
     watch: engine.store.watch,
     options,
   };
