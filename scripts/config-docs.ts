@@ -235,6 +235,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'mcp.servers.NAME.tools': ['all', 'the tools that are offered'],
   'mcp.servers.NAME.prefix': ['', 'put in front of the names of its tools'],
   'mcp.servers.NAME.timeout_ms': ['`60000`', 'for one call'],
+  'mcp.servers.NAME.park_after_ms': [
+    'nine tenths of `timeout_ms`',
+    'a call that the server has made a [task](mcp.md#tasks) of is parked after this time',
+  ],
   'mcp.servers.NAME.approval': [
     '`"never"`',
     'calls that a person has to approve; a table has the lists of tools `always` and `never`',

@@ -32,6 +32,10 @@ export interface ActiveCall {
   readonly signal: AbortSignal;
   /** It waits for people. */
   readonly isWaiting: () => boolean;
+  /** How long it has taken, without the time in which it waits for people. */
+  readonly spentMs: () => number;
+  /** The task that the server has made of it. */
+  task: string | undefined;
   /** Runs something that people take their time for. */
   readonly waitForPeople: <T>(work: () => Promise<T>) => Promise<T>;
   /** Questions of a server that does not name them. */
@@ -76,6 +80,8 @@ export function startCall(name: string, timeoutMs: number, context: ToolContext)
     runId: context.key.slice(0, context.key.lastIndexOf('/')),
     signal: controller.signal,
     isWaiting: () => waiting > 0,
+    spentMs: () => timeoutMs + 250 - left + (waiting > 0 ? 0 : Date.now() - since),
+    task: undefined,
     async waitForPeople(work) {
       if (waiting++ === 0) pause();
       try {

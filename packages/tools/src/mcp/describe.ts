@@ -60,7 +60,7 @@ export function describeTools(listed: readonly ListedTool[]): {
 }
 
 function describeTool(listed: ListedTool): McpTool {
-  const { name, title, description = '', inputSchema, outputSchema, annotations } = listed;
+  const { name, title, description = '', inputSchema, outputSchema, annotations, execution } = listed;
   if (name === '' || name.length > MAX_NAME) throw new Error(`its name has ${name.length} characters`);
   const shownTitle = title ?? annotations?.title;
   return {
@@ -70,10 +70,16 @@ function describeTool(listed: ListedTool): McpTool {
     inputSchema: cleanSchema(inputSchema, 'input'),
     ...(outputSchema && { outputSchema: cleanSchema(outputSchema, 'output') }),
     ...(annotations && { annotations: annotationsOf(annotations) }),
+    ...taskSupportIn(execution),
     fingerprint: createHash('sha256')
       .update(stableJson({ name, title, description, inputSchema, outputSchema, annotations }))
       .digest('hex'),
   };
+}
+
+function taskSupportIn(execution: ListedTool['execution']): Pick<McpTool, 'taskSupport'> {
+  const { taskSupport } = execution ?? {};
+  return taskSupport === 'optional' || taskSupport === 'required' ? { taskSupport } : {};
 }
 
 function annotationsOf(annotations: object): Record<string, boolean> {

@@ -1,4 +1,4 @@
-import type { Broken, ErrorFacts, Finished, Model, ToolContext, ToolOutput } from '@treadle/core';
+import type { Broken, ErrorFacts, Finished, Model, Parked, ToolContext, ToolOutput, Verification } from '@treadle/core';
 import type { ExecOps } from '../ops.ts';
 
 /** How an MCP server is reached, and which of its abilities are used. */
@@ -34,6 +34,11 @@ export interface McpServerUse {
   readonly prefix?: string;
   /** For one call; default one minute. The call ends then, whatever the server does. Waiting for people does not count. */
   readonly timeoutMs?: number;
+  /**
+   * A call that the server has made a task of is parked after this time, so that the run can be resumed when there is a result.
+   * Default: nine tenths of `timeoutMs`. 0: at once, so that the task is found again also after a crash.
+   */
+  readonly parkAfterMs?: number;
   /** For connecting and listing; default 30 seconds. */
   readonly listTimeoutMs?: number;
   /** Which calls a person has to approve. Default: none besides those that the policy asks about. */
@@ -55,6 +60,8 @@ export interface McpTool {
   readonly inputSchema: Readonly<Record<string, unknown>>;
   readonly outputSchema?: Readonly<Record<string, unknown>>;
   readonly annotations?: Readonly<Record<string, unknown>>;
+  /** Of a server of 2025-11-25: a call can be a task, or has to be one. */
+  readonly taskSupport?: 'optional' | 'required';
   /** Of description and schemas. It changes when they do. */
   readonly fingerprint: string;
 }
@@ -87,7 +94,11 @@ export interface McpServer {
     input: unknown,
     context: ToolContext,
     fingerprint?: string,
-  ): Promise<ToolOutput | Finished | Broken>;
+  ): Promise<ToolOutput | Finished | Broken | Parked>;
+  /** What became of a call of the tool, if the server has made a task of it. For `verify` of a tool. */
+  verifyCall(name: string, context: ToolContext): Promise<Verification>;
+  /** Whether the server makes tasks of calls of the tool. Known when its tools are listed. */
+  mayBecomeTask(tool: McpTool): boolean;
   /** The listener is called when the server's list of tools may have changed. Returns a function that removes it. */
   onToolsChanged(listener: () => void): () => void;
   /** Ends the connection and the process. Later uses are rejected. */

@@ -15,6 +15,7 @@ import { sample, type ActiveCall } from './calls.ts';
 import { cleanText } from './describe.ts';
 import { McpError, type McpServerOptions, type McpTool } from './options.ts';
 import { answeredBefore, elicit, inputId } from './questions.ts';
+import { taskParams } from './tasks.ts';
 
 /* One call on an open connection: its requests, its progress, and the input that the server asks for in its answers. */
 
@@ -37,9 +38,13 @@ export interface ToolRequest {
 
 /** Calls a tool, until it has a result. If people have answered a request for input in another process, it starts there. */
 export async function requestTool(request: ToolRequest): Promise<CallToolResult> {
-  const { options, definition, input, call } = request;
+  const { options, client, definition, input, call } = request;
   const { name } = options;
-  const first = { name: definition.name, arguments: input as Record<string, unknown> };
+  const first = {
+    name: definition.name,
+    arguments: input as Record<string, unknown>,
+    ...taskParams(client, definition),
+  };
   const before = answeredBefore(call.context);
   let params = before ? withInput(first, before.responses, before.requestState) : first;
   for (let round = before ? before.round + 1 : 0; ; round++) {
@@ -54,7 +59,11 @@ export async function requestTool(request: ToolRequest): Promise<CallToolResult>
       continue;
     }
     const { inputRequests = {}, requestState } = answer;
-    params = withInput(first, await fulfil(request, round, inputRequests, requestState), requestState);
+    // Only answers of people are recorded. With other requests the call starts from its beginning after a restart.
+    const isKept = Object.values(inputRequests).every(({ method }) => method === 'elicitation/create');
+    const idOf: IdOf = (asked, kind) =>
+      isKept ? inputId({ round, request: asked, kind, requestState }) : `input ${round} ${asked}`;
+    params = withInput(first, await fulfil(request, inputRequests, idOf), requestState);
   }
 }
 
@@ -117,24 +126,24 @@ async function openAddresses(
   }
 }
 
-async function fulfil(
-  { options, call }: ToolRequest,
-  round: number,
+/** The id of a question of a server. */
+type IdOf = (request: string, kind: 'form' | 'url') => string;
+
+/** What a server asks for in an answer. */
+export async function fulfil(
+  { options, call }: Pick<ToolRequest, 'options' | 'call'>,
   inputRequests: InputRequests,
-  requestState: string | undefined,
+  idOf: IdOf,
 ): Promise<Record<string, InputResponse>> {
   const { name, sampling, roots = [] } = options;
   const entries = Object.entries(inputRequests);
   if (entries.length === 0) await new Promise((done) => void setTimeout(done, POLL_MS));
-  // Only answers of people are recorded. With other requests the call starts from its beginning after a restart.
-  const isKept = entries.every(([, { method }]) => method === 'elicitation/create');
   const responses = await Promise.all(
     entries.map(async ([request, one]): Promise<readonly [string, InputResponse]> => {
       switch (one.method) {
         case 'elicitation/create': {
           const kind = one.params.mode === 'url' ? 'url' : 'form';
-          const id = isKept ? inputId({ round, request, kind, requestState }) : `input ${round} ${request}`;
-          return [request, await elicit(name, call, one.params, id)];
+          return [request, await elicit(name, call, one.params, idOf(request, kind))];
         }
         case 'sampling/createMessage':
           if (!sampling) throw new McpError('refused', `MCP server "${name}" may not ask for a model.`);

@@ -11,7 +11,16 @@ import {
   type PriorDiscovery,
   type Transport,
 } from '@modelcontextprotocol/client';
-import { messageOf, TreadleError, type Broken, type Finished, type ToolContext, type ToolOutput } from '@treadle/core';
+import {
+  messageOf,
+  Parked,
+  TreadleError,
+  type Broken,
+  type Finished,
+  type ToolContext,
+  type ToolOutput,
+  type Verification,
+} from '@treadle/core';
 import { sample, startCall, withUsage, type ActiveCall } from './calls.ts';
 import { outputOf } from './content.ts';
 import { cleanText, describeTools } from './describe.ts';
@@ -26,9 +35,21 @@ import {
   type McpTool,
 } from './options.ts';
 import { elicit } from './questions.ts';
-import { requestTool, rootsOf } from './request-tool.ts';
+import { fulfil, requestTool, rootsOf } from './request-tool.ts';
 import { safeValidator } from './schemas.ts';
 import { stdioTransport, type StdioTransport } from './stdio.ts';
+import {
+  followTask,
+  lookAtTask,
+  mayBecomeTask,
+  passTasks,
+  relatedTask,
+  taskIn,
+  taskOfCall,
+  taskQuestion,
+  TASKS,
+  type FollowedTask,
+} from './tasks.ts';
 
 /*
  * The connection to one MCP server.
@@ -48,6 +69,8 @@ const MAX_TOOLS = 5_000;
 const MAX_LIST_CHARS = 16 * 1024 * 1024;
 const FIRST_DELAY_MS = 250;
 const MAX_DELAY_MS = 30_000;
+/** The part of the time of a call after which one that is a task is parked, at the latest: before its time is over. */
+const PARK_AFTER = 0.9;
 /** Attempts to connect within one use. */
 const MAX_ATTEMPTS = 3;
 
@@ -186,6 +209,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
     };
     const stop = (): void => void transport.close().catch(ignore);
     closing.signal.addEventListener('abort', stop);
+    passTasks(transport);
     try {
       const connecting = client.connect(transport, { timeout: listTimeoutMs, ...(verdict && { prior: verdict }) });
       await abortable(connecting, closing.signal);
@@ -230,6 +254,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
           elicitation: { form: {}, url: {} },
           ...(roots && { roots: {} }),
           ...(sampling && { sampling: {} }),
+          extensions: { [TASKS]: {} },
         },
         versionNegotiation: { mode: 'auto', probe: { timeoutMs: Math.min(MAX_PROBE_MS, listTimeoutMs / 2) } },
         listMaxPages: MAX_PAGES,
@@ -239,26 +264,28 @@ export function mcpServer(options: McpServerOptions): McpServer {
     limitLists(client, name);
     client.setNotificationHandler('notifications/tools/list_changed', listChanged);
     client.setRequestHandler('elicitation/create', async ({ params }, { mcpReq }) => {
-      const call = callAsking(calls);
+      const call = callAsking(calls, params);
       reportTo(client, mcpReq._meta?.progressToken, 'A person is asked.');
-      return elicit(name, call, params, `elicitation ${call.questions++}`);
+      const id = `elicitation ${call.questions++}`;
+      return elicit(name, call, params, call.task === undefined ? id : taskQuestion(call.task, id));
     });
     if (roots) client.setRequestHandler('roots/list', () => ({ roots: rootsOf(roots) }));
     if (sampling) {
       client.setRequestHandler('sampling/createMessage', async ({ params }, { mcpReq }) => {
         reportTo(client, mcpReq._meta?.progressToken, 'A model is asked.');
-        return sample(name, callAsking(calls), sampling, params, mcpReq.signal);
+        return sample(name, callAsking(calls, params), sampling, params, mcpReq.signal);
       });
     }
     return client;
   }
 
   /**
-   * The call that a request of the server is about. Servers of older versions do not say that. Calls of one run ask the same
-   * people and share their limits, so any of them will do; those of several runs must not be mixed up.
+   * The call that a request of the server is about. Servers of older versions say that only of tasks. Calls of one run ask the
+   * same people and share their limits, so any of them will do; those of several runs must not be mixed up.
    */
-  function callAsking(calls: ReadonlySet<ActiveCall>): ActiveCall {
-    const [first, ...others] = calls;
+  function callAsking(calls: ReadonlySet<ActiveCall>, params: Parameters<typeof relatedTask>[0]): ActiveCall {
+    const task = relatedTask(params);
+    const [first, ...others] = [...calls].filter((call) => task === undefined || call.task === task);
     if (!first) throw new ProtocolError(INVALID_REQUEST, 'There is no call in progress that could ask.');
     if (others.every(({ runId }) => runId === first.runId)) return first;
     throw new ProtocolError(
@@ -382,10 +409,18 @@ export function mcpServer(options: McpServerOptions): McpServer {
     input: unknown,
     context: ToolContext,
     fingerprint?: string,
-  ): Promise<ToolOutput | Finished | Broken> {
+  ): Promise<ToolOutput | Finished | Broken | Parked> {
     const call = startCall(name, timeoutMs, context);
+    const known = taskOfCall(name, context);
+    const work = async (): Promise<CallToolResult | Parked> => {
+      if (known !== undefined) return resumeTask(call, tool, { id: known });
+      const result = await callWithin(call, tool, input, fingerprint);
+      const created = taskIn(result);
+      return created ? resumeTask(call, tool, { id: created.id, created }) : result;
+    };
     try {
-      const result = await abortable(callWithin(call, tool, input, fingerprint), call.signal);
+      const result = await abortable(work(), call.signal);
+      if (result instanceof Parked) return call.broken ?? result;
       return call.broken ?? withUsage(outputOf(result), call);
     } catch (error) {
       if (call.broken) return call.broken;
@@ -421,10 +456,8 @@ export function mcpServer(options: McpServerOptions): McpServer {
       call.questions = call.asked = 0;
       connection.calls.add(call);
       try {
-        return checkedResult(
-          definition,
-          await requestTool({ options, client: connection.client, definition, input, call }),
-        );
+        const result = await requestTool({ options, client: connection.client, definition, input, call });
+        return taskIn(result) ? result : checkedResult(definition, result);
       } catch (error) {
         if (call.signal.aborted) throw error;
         const isLost = isConnectionLost(error) || !connection.isOpen;
@@ -439,6 +472,57 @@ export function mcpServer(options: McpServerOptions): McpServer {
       } finally {
         connection.calls.delete(call);
       }
+    }
+  }
+
+  /** Waits for the result of a call that is a task, on any connection. */
+  async function resumeTask(
+    call: ActiveCall,
+    tool: string,
+    { follow: followed = followTask, ...task }: Pick<FollowedTask, 'id' | 'created'> & { follow?: typeof followTask },
+  ): Promise<CallToolResult | Parked> {
+    const { parkAfterMs = timeoutMs * PARK_AFTER } = options;
+    const following: FollowedTask = {
+      ...task,
+      server: name,
+      call,
+      // A run without a journal could not be resumed.
+      parkAfterMs: call.context.lease === undefined ? undefined : Math.min(parkAfterMs, timeoutMs * PARK_AFTER),
+      onClient: (signal, work) =>
+        onConnection(signal, async (connection) => {
+          await hold(connection, call);
+          connection.calls.add(call);
+          try {
+            return await work(connection.client);
+          } catch (error) {
+            // It is the task that is refused, and not the version.
+            throw error instanceof ProtocolError ? mcpErrorOf(name, error) : error;
+          } finally {
+            connection.calls.delete(call);
+          }
+        }),
+      fulfil: (requests, idOf) => fulfil({ options, call }, requests, idOf),
+    };
+    const result = await followed(following);
+    if (result instanceof Parked) return result;
+    return checkedResult(await onConnection(call.signal, (opened) => definitionOf(opened, tool)), result);
+  }
+
+  async function verifyCall(tool: string, context: ToolContext): Promise<Verification> {
+    const id = taskOfCall(name, context);
+    if (id === undefined) return { type: 'unknown' };
+    const call = startCall(name, timeoutMs, context);
+    try {
+      const result = await abortable(resumeTask(call, tool, { id, follow: lookAtTask }), call.signal);
+      return result instanceof Parked ? result : { type: 'done', result: outputOf(result) };
+    } catch (error) {
+      const problem = call.signal.aborted ? abortError(name, call.signal) : problemOf(error);
+      // Anything else may pass: the call stays parked.
+      if (!(problem instanceof McpError) || !FINAL.has(problem.code)) throw problem;
+      const content = [{ type: 'error' as const, text: problem.message }];
+      return { type: 'done', result: { content, isError: true, errorType: problem.errorType } };
+    } finally {
+      call.end();
     }
   }
 
@@ -498,6 +582,8 @@ export function mcpServer(options: McpServerOptions): McpServer {
       return leftOut;
     },
     callTool,
+    verifyCall,
+    mayBecomeTask: (tool) => listing !== undefined && mayBecomeTask(listing.connection.client, tool),
     onToolsChanged(listener) {
       listeners.add(listener);
       void current?.then(follow, ignore);
@@ -558,6 +644,9 @@ function isRepeatable({ trustAnnotations }: McpServerOptions, { annotations }: M
     trustAnnotations === true && (annotations?.['readOnlyHint'] === true || annotations?.['idempotentHint'] === true)
   );
 }
+
+/** What a server says of a task for good. */
+const FINAL: ReadonlySet<string> = new Set(['refused', 'protocol', 'too-large']);
 
 /** Worth another attempt. A process that ends while it is connected to would end again. */
 const RETRIED: ReadonlySet<string> = new Set(['unreachable']);

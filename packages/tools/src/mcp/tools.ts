@@ -142,10 +142,11 @@ function toolOf(server: McpServer, described: McpTool, name: string): Tool {
     // Anybody may have written what it returns, unless the server is believed and says otherwise.
     ...(openWorldHint !== false && { exposes: 'outside' as const }),
     needsApproval: needsApproval(approval, described.name),
-    ...(sampling && {
+    ...((sampling || server.mayBecomeTask(described)) && {
       async verify(_, context) {
-        await cancelSamples(sampling, context);
-        return { type: 'unknown' };
+        const verified = await server.verifyCall(described.name, context);
+        if (sampling && 'type' in verified && verified.type === 'unknown') await cancelSamples(sampling, context);
+        return verified;
       },
     }),
     execute: (input, context) => server.callTool(described.name, input, context, fingerprint),

@@ -17,6 +17,7 @@ export interface McpServerEntry {
   readonly tools?: readonly string[];
   readonly prefix?: string;
   readonly timeout_ms?: number;
+  readonly park_after_ms?: number;
   readonly approval?: 'always' | 'never' | { readonly always?: readonly string[]; readonly never?: readonly string[] };
   readonly trust_annotations?: boolean;
   /** The program runs in the sandbox of the tools. */
@@ -80,6 +81,7 @@ const serverEntry: Shape = {
       form: { matches: (prefix) => /^[\w-]{1,32}$/.test(prefix), means: 'at most 32 letters, digits, _ and -' },
     },
     timeout_ms: { type: 'count', min: 1, max: 2 ** 31 - 1 },
+    park_after_ms: { type: 'count', min: 0, max: 2 ** 31 - 1 },
     approval: {
       type: 'either',
       text: { type: 'text', choices: ['always', 'never'] },

@@ -74,13 +74,15 @@ export async function serverOptions(
   browser?: SignInBrowser,
 ): Promise<McpServerOptions> {
   const { context, env } = place;
-  const { tools, prefix, timeout_ms: timeoutMs, approval, trust_annotations: trustAnnotations } = entry;
+  const { tools, prefix, timeout_ms: timeoutMs, park_after_ms: parkAfterMs } = entry;
+  const { approval, trust_annotations: trustAnnotations } = entry;
   const use = {
     name,
     roots: [context.folder],
     ...(tools && { tools }),
     ...(prefix !== undefined && { prefix }),
     ...(timeoutMs !== undefined && { timeoutMs }),
+    ...(parkAfterMs !== undefined && { parkAfterMs }),
     ...(approval !== undefined && { approval }),
     ...(trustAnnotations !== undefined && { trustAnnotations }),
   };
