@@ -166,7 +166,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.host': ['`"127.0.0.1"`', 'the address to listen on; others than this machine require keys'],
   'server.port': ['`3210`', '`0` selects a free port'],
   'server.tools': ['read-only', 'the server tools: names and sets, such as `["coding"]`'],
-  'server.default_tools': ['`[]`', 'server tools that every request gets'],
+  'server.default_tools': [
+    '`[]`',
+    'server tools that every request gets; `mcp:NAME` and `device:NAME` are those of a server or device',
+  ],
   'server.requests_per_minute': ['no limit', 'per key, or per address without keys'],
   'server.max_concurrent_runs': ['`1000`', 'further runs are rejected until one has ended'],
   'server.max_concurrent_runs_per_tenant': ['half of them', 'the part of them that the keys of one tenant can use'],

@@ -129,6 +129,26 @@ test('serves chats with a device, and refuses those that nobody has', async () =
   expect([unknown.status, await unknown.json()]).toMatchObject([404, { error: { code: 'device_not_found' } }]);
 });
 
+test('offers the tools of a device to every request, if the configuration says so', async () => {
+  const port = await freePort();
+  const listed = (name: string): string => `[server]\ndefault_tools = ["device:${name}"]\n${edge(port)}`;
+  await fixture.configure(listed('pj'));
+  expect(await command(['serve'], fixture.play.folder)).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('There is no device "pj". Did you mean "pi"?'),
+  });
+  await fixture.configure(listed('pi'), TEMPERATURE, { text: ['It is warm.'] });
+  const server = await fixture.serve();
+  await device(port);
+  await expect
+    .poll(async () => (await server.get('/v1/devices/pi')).body, { timeout: 10_000 })
+    .toMatchObject({ status: 'online', tools: [{ name: 'read' }, {}, {}, {}] });
+  expect((await server.respond({ input: 'How warm is it?' })).body.output).toMatchObject([
+    { type: 'mcp_call', server_label: 'device:pi', name: 'temperature', output: expect.stringContaining('temp=') },
+    { type: 'message' },
+  ]);
+});
+
 test('uses its own broker, also if the certificate is for another name and clients need one', async () => {
   const [port, { folder }] = [await freePort(), fixture.play];
   const subject = '-subj /CN=broker.example -addext subjectAltName=DNS:broker.example';

@@ -216,11 +216,14 @@ describe.each(BROKERS)('with the $name broker', ({ open }) => {
 
   it('offers devices in Responses, over the runs of a tenant, and lists them', async () => {
     await device(broker, 'pi');
-    const { server } = await orchestrator(
+    const { server, link } = await orchestrator(
       broker,
       [call('temperature', {}), 'It is warm.', call('nodes', { device: 'pi' }), 'There is one.'],
       [{ name: 'pi' }, { name: 'theirs', tenant: 'other', tools: [] }],
     );
+    const everywhere = deviceExecutor(link, { defaults: ['theirs', 'pi', 'nobody'] });
+    const defaults = await everywhere.defaults({ subject: 'x', tenant: 'default', scopes: [] });
+    expect(defaults).toEqual([{ type: 'mcp', server_label: 'device:pi' }]);
     const ask = async (tool: object): Promise<Record<string, unknown>> => {
       const { text } = await server.post({ model: 'm', input: 'How warm is it?', tools: [tool] });
       return JSON.parse(text) as Record<string, unknown>;

@@ -40,7 +40,7 @@ export {
 export { checkedBroker, type TlsFiles, type TransportOptions } from './mqtt/transport.ts';
 export { deviceOps, devicePlaces } from './link/device-ops.ts';
 export { deviceTools, type DeviceToolsOptions } from './link/device-tools.ts';
-export { deviceExecutor, type DeviceExecutor } from './link/executor.ts';
+export { deviceExecutor, type DeviceExecutor, type DeviceExecutorOptions } from './link/executor.ts';
 export { nodesTool } from './link/nodes.ts';
 export {
   EdgeError,

@@ -15,12 +15,20 @@ export interface DeviceExecutor {
   readonly lists: true;
   canExecute(tool: RequestTool): boolean;
   functions(tool: RequestTool, asker: Principal): Promise<readonly Tool[]>;
+  defaults(asker: Principal): Promise<readonly RequestTool[]>;
   execute(call: { readonly input: unknown; readonly offered: object }, context: ToolContext): unknown;
   follow(tool: RequestTool, change: (tools: readonly Tool[]) => Promise<void>): () => void;
 }
 
+export interface DeviceExecutorOptions {
+  /** Devices whose tools every request of their tenant has, unless nothing has been heard of them; default none. */
+  readonly defaults?: readonly string[];
+}
+
 /** Each tenant can use its own devices only. To others they do not exist. */
-export function deviceExecutor(link: EdgeLink): DeviceExecutor {
+export function deviceExecutor(link: EdgeLink, { defaults = [] }: DeviceExecutorOptions = {}): DeviceExecutor {
+  // After a start, devices have a moment to be heard. Later no request waits for one that is not there.
+  let areHeard: Promise<unknown> | undefined;
   return {
     kind: 'mcp',
     lists: true,
@@ -32,6 +40,15 @@ export function deviceExecutor(link: EdgeLink): DeviceExecutor {
       const isKnown = isPlain || (capabilities !== undefined && status !== 'unknown');
       if (isKnown || (await link.whenReady(name, READY_MS))) return deviceTools(link, name);
       throw new Error(`The device ${JSON.stringify(name)} is not online.`);
+    },
+    async defaults({ tenant }) {
+      const offered = (): readonly DeviceView[] => link.devices().filter(({ name }) => defaults.includes(name));
+      areHeard ??= Promise.all(offered().map(({ name }) => link.whenReady(name, READY_MS)));
+      if (!offered().some((one) => one.tenant === tenant)) return [];
+      await areHeard;
+      return offered()
+        .filter((one) => one.tenant === tenant && (one.isPlain || one.capabilities !== undefined))
+        .map(({ name }) => ({ type: 'mcp', server_label: `${LABEL}${name}` }));
     },
     execute: ({ input, offered }, context) => (offered as Tool).execute!(input, context),
     follow(tool, change) {

@@ -60,6 +60,8 @@ export interface ToolExecutor {
    * listed, the item has the error, and the response goes on without them. Names that are taken get the label in front.
    */
   readonly lists?: boolean;
+  /** Tools that every request of this principal has, unless it names their label itself. Never rejects. */
+  defaults?(asker: Principal): Promise<readonly RequestTool[]>;
   /** True: the functions are tools that were made with `tool`. A run calls them itself, unless the client approves their calls. */
   readonly offersTools?: boolean;
   /**

@@ -175,7 +175,9 @@ export async function toolsetOf(
   const functions = functionsByName(offered);
   const lists: ServerList[] = [];
   const { own, ...opening } = options;
-  const requested = own ? request.otherTools : [...request.otherTools, ...defaultTools(request, served, caller)];
+  const requested = own
+    ? request.otherTools
+    : [...request.otherTools, ...(await defaultTools(request, served, caller))];
   const opened = await openAll(requested, served, principalOf(caller), opening);
   const all = own ? [...own, ...opened] : opened;
   let changes: ToolChanges | undefined;
@@ -345,14 +347,22 @@ function customParts(
 }
 
 /** The default tools, except those whose name a function of the client has, and the default servers. */
-function defaultTools(request: ToolsRequest, served: ServerTools, { scopes }: RunCaller): readonly RequestTool[] {
+async function defaultTools(
+  request: ToolsRequest,
+  served: ServerTools,
+  caller: RunCaller,
+): Promise<readonly RequestTool[]> {
+  const { scopes } = caller;
   const names = served.defaultTools.filter(
     (name) => mayExecute(scopes, name) && !request.functions.some((own) => own.name === name),
   );
   const own = names.length === 0 ? [] : [{ type: 'mcp', server_label: OWN_LABEL, allowed_tools: names }];
   const named = new Set(request.otherTools.map(labelOf));
-  const servers = scopes.some(isToolScope) ? (served.defaultServers ?? []) : [];
-  return [...own, ...servers.flatMap((label) => (named.has(label) ? [] : { type: 'mcp', server_label: label }))];
+  if (!scopes.some(isToolScope)) return own;
+  const servers = (served.defaultServers ?? []).map((label) => ({ type: 'mcp', server_label: label }));
+  const executed = served.executors.flatMap((one) => one.defaults?.(principalOf(caller)) ?? []);
+  const others = [...servers, ...(await Promise.all(executed)).flat()];
+  return [...own, ...others.filter((one) => !named.has(labelOf(one)))];
 }
 
 interface HostOptions extends ToolsetOptions {

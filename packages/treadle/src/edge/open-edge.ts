@@ -124,6 +124,20 @@ export function checkDevice({ loaded }: CommandContext, name: string): void {
   throw new CommandError(`There is no device ${JSON.stringify(name)}.${didYouMean(name, names)} Devices: ${listed}.`);
 }
 
+const DEVICE_WORD = 'device:';
+
+/** Whether a word of a list of tools means a device. */
+export function isDeviceWord(word: string): boolean {
+  return word.startsWith(DEVICE_WORD);
+}
+
+/** The devices that a list of tools names. Throws for one that is not configured. */
+export function splitDevices(context: CommandContext, words: readonly string[]): readonly string[] {
+  const names = words.filter(isDeviceWord).map((word) => word.slice(DEVICE_WORD.length));
+  for (const name of names) checkDevice(context, name);
+  return context.loaded.config.orchestrator?.tool_loop_enabled === false ? [] : names;
+}
+
 function embeddedUrl({ host = '127.0.0.1', port = EMBEDDED_PORT, cert }: EdgeConfig): string {
   const local = host === '0.0.0.0' ? '127.0.0.1' : host;
   return `${cert === undefined ? 'mqtt' : 'mqtts'}://${local.includes(':') ? `[${local}]` : local}:${port}`;

@@ -21,7 +21,8 @@ import { openEdge, type OpenEdge } from './open-edge.ts';
 /** The devices of a server. */
 export interface ServerEdge {
   readonly link: EdgeLink;
-  readonly executor: DeviceExecutor;
+  /** `defaults`: devices whose tools every request has. */
+  readonly executor: (defaults: readonly string[]) => DeviceExecutor;
   /** The tool that lists devices. */
   readonly nodes: Tool;
   readonly place: NonNullable<Analysers['place']>;
@@ -83,7 +84,7 @@ export async function openServerEdge({
   const running = new Set<AbortController>();
   return {
     link,
-    executor: withApiErrors(deviceExecutor(link)),
+    executor: (defaults) => withApiErrors(deviceExecutor(link, { defaults })),
     nodes: nodesTool(link),
     place: devicePlaces(link),
     notices: [

@@ -4,6 +4,7 @@ import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import type { LoadedConfig } from '../config/load.ts';
 import { HOST, type KeyEntry } from '../config/server.ts';
+import { isDeviceWord } from '../edge/open-edge.ts';
 import { isMcpWord } from '../mcp/servers.ts';
 import type { Io } from '../terminal/io.ts';
 
@@ -51,7 +52,7 @@ export function serveOptions(
     maxConcurrentRuns: server.max_concurrent_runs,
     maxConcurrentRunsPerTenant: server.max_concurrent_runs_per_tenant,
     maxOpenStreams: server.max_open_streams,
-    defaultTools: server.default_tools?.filter((name) => !isMcpWord(name)),
+    defaultTools: server.default_tools?.filter((name) => !isMcpWord(name) && !isDeviceWord(name)),
     instructions: server.instructions,
     requiresAction: server.requires_action_status,
     waitForAnswers: server.wait_for_answers,
@@ -112,7 +113,9 @@ function webhookOptions({ config, file }: LoadedConfig, env: Io['env']): Webhook
 
 function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[]): void {
   const names = tools.map(({ name }) => name);
-  const unknown = config.server?.default_tools?.find((name) => !isMcpWord(name) && !names.includes(name));
+  const unknown = config.server?.default_tools?.find(
+    (name) => !isMcpWord(name) && !isDeviceWord(name) && !names.includes(name),
+  );
   if (unknown === undefined) return;
   throw new CommandError(
     names.length === 0

@@ -24,6 +24,7 @@ import { skillPlaces, skillToolFor } from '../skills/command-skills.ts';
 import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
+import { isDeviceWord, splitDevices } from '../edge/open-edge.ts';
 import { openServerEdge, type ServerEdge } from '../edge/serve-edge.ts';
 import { version } from '../version.ts';
 import { configChanges, watchFile, watchPlaces } from './reload.ts';
@@ -114,7 +115,10 @@ export const serveCommand: Command = defineCommand({
         return offer.use({
           ...offer.options,
           ...hooks,
-          ...(edge && { tools: [...(offer.options.tools ?? []), edge.nodes], executors: [edge.executor] }),
+          ...(edge && {
+            tools: [...(offer.options.tools ?? []), edge.nodes],
+            executors: [edge.executor(offer.defaultDevices)],
+          }),
           models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
           askingPolicy,
@@ -236,6 +240,8 @@ interface Offered {
   readonly use: (settings: Settings) => Settings;
   /** Names of MCP servers whose tools every request gets. */
   readonly defaultServers: readonly string[];
+  /** Names of devices whose tools every request gets. */
+  readonly defaultDevices: readonly string[];
   /** Messages for the user. */
   readonly notices: readonly string[];
 }
@@ -265,8 +271,12 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
   const isOffered = chosen.length > 0 && (skills.length > 0 || server.default_tools?.includes('skill'));
   const tools = isOffered ? [...chosen, await skillToolFor(skills, { model, tools: chosen })] : chosen;
   const options = { ...serveOptions(values, loaded, { tools, env: io.env }), otherVersions };
-  const words = server.default_tools ?? [];
-  const { servers } = splitToolList(context, { words, from: `${loaded.file}: server.default_tools` });
+  const listed = server.default_tools ?? [];
+  const { servers } = splitToolList(context, {
+    words: listed.filter((word) => !isDeviceWord(word)),
+    from: `${loaded.file}: server.default_tools`,
+  });
+  const defaultDevices = splitDevices(context, listed);
   const notices = [
     ...models.notices,
     ...(sandbox ? [sandbox.notice] : []),
@@ -275,7 +285,7 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
     ...(agents?.problems().map((problem) => `An agent is not used: ${problemText(problem)}`) ?? []),
   ];
   const use = (now: Settings): Settings => (settings = now);
-  return { context, models, opened, options, skills, agents, use, defaultServers: servers, notices };
+  return { context, models, opened, options, skills, agents, use, defaultServers: servers, defaultDevices, notices };
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */
