@@ -185,25 +185,39 @@ test('answers a prompt that comes over MQTT, with the tools of the device', asyn
   await fixture.configure(edge(port, 'prompts = true\n'), TEMPERATURE, { text: ['It is warm.'] });
   await fixture.serve();
   await device(port);
-  const { promise, resolve } = Promise.withResolvers<Record<string, unknown>>();
+  const reports: Record<string, unknown>[] = [];
   const client = mqttClient({
     url: `mqtt://127.0.0.1:${port}`,
     clientId: 'person',
     subscriptions: [{ topic: 'treadle/agents/pi/reports', qos: 1 }],
     onMessage({ payload }) {
       const report = JSON.parse(Buffer.from(payload).toString()) as Record<string, unknown>;
-      if (report['request_id'] === 'question-1') resolve(report);
-    },
-    onConnect: () => {
-      const payload = JSON.stringify({
-        command: 'prompt',
-        payload: { prompt: 'How warm is it?' },
-        request_id: 'question-1',
-      });
-      void client.publish({ topic: 'treadle/agents/pi/commands', payload, qos: 1 });
+      if (String(report['request_id']).startsWith('question-')) reports.push(report);
     },
   });
-  expect(await promise).toMatchObject({ status: 'success', result: 'It is warm.' });
+  await expect.poll(() => client.isConnected, { timeout: 10_000 }).toBe(true);
+  const ask = (id: string, prompt: string, more = {}): Promise<boolean> => {
+    const payload = JSON.stringify({ command: 'prompt', payload: { prompt, request_id: id }, ...more });
+    return client.publish({ topic: 'treadle/agents/pi/commands', payload, qos: 1 });
+  };
+  const answers = (count: number) => expect.poll(() => reports.length, { timeout: 10_000 }).toBe(count);
+  const answer = { request_id: 'question-1', status: 'success', result: 'It is warm.' };
+  // Delivered twice.
+  await Promise.all([ask('question-1', 'How warm is it?'), ask('question-1', 'How warm is it?')]);
+  await answers(1);
+  await ask('question-1', 'How warm is it?');
+  await answers(2);
+  await ask('question-1', 'How cold is it?');
+  await answers(3);
+  await ask('question-2', 'How warm is it?', { expires_at: Date.now() - 60_000, unknown: 'field' });
+  await answers(4);
+  expect(reports).toMatchObject([
+    answer,
+    answer,
+    { request_id: 'question-1', error_type: 'invalid_params' },
+    { request_id: 'question-2', error_type: 'expired' },
+  ]);
+  expect(fixture.provider.requests).toHaveLength(2);
   await client.close();
 });
 

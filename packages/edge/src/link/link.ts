@@ -2,10 +2,11 @@ import { createHash, randomUUID } from 'node:crypto';
 import { isDetached, systemClock, type Clock } from '@treadle/core';
 import { mqttClient, type MqttClient, type MqttOptions } from '../mqtt/client.ts';
 import { capabilitiesFrom, decodeCapabilities, type Capabilities, type OfferedTool } from '../protocol/capabilities.ts';
-import { encodeCommand, MAX_PART_BYTES, type KnownCommand } from '../protocol/command.ts';
+import { decodeCommand, encodeCommand, MAX_PART_BYTES, type KnownCommand } from '../protocol/command.ts';
 import { MAX_MESSAGE_BYTES, parseMessage, type Fields } from '../protocol/message.ts';
 import {
   decodeReport,
+  encodeReport,
   reportFrom,
   type BlobReference,
   type DecodedReport,
@@ -724,37 +725,34 @@ class Link implements EdgeLink {
 
   #onCommand(device: Device, payload: Uint8Array): void {
     const { onPrompt } = this.#options;
-    const parsed = parseMessage(payload);
-    if (!onPrompt || !('value' in parsed) || parsed.value['command'] !== 'prompt') return;
-    const prompt = promptFrom(parsed.value);
-    if (!prompt) return;
+    if (!onPrompt) return;
+    const decoded = decodeCommand(payload);
+    if (decoded.type !== 'command' || decoded.command.type !== 'prompt') return;
+    const { request_id: requestId, expires_at: expiresAt = Infinity, payload: asked } = decoded.command;
     const { name } = device.options;
-    onPrompt({
-      ...prompt,
-      device: name,
-      reply: async (report) => {
-        const message = JSON.stringify({ request_id: prompt.requestId, ...report, version: 1 });
-        const isTooLarge = Buffer.byteLength(message) > MAX_MESSAGE_BYTES;
-        const payload = isTooLarge
-          ? JSON.stringify({ request_id: prompt.requestId, status: 'error', error: 'The answer is too large.' })
-          : message;
-        await this.#client.publish({ topic: this.#topics.reports(name), payload, qos: 1 });
-      },
-    });
+    const reply = async (report: Parameters<EdgePrompt['reply']>[0]): Promise<void> => {
+      const answer: ResultReport = { request_id: requestId, ...report };
+      const whole = encodeReport(answer);
+      const error = { status: 'error', error: 'The answer is too large.', error_type: 'execution_failed' } as const;
+      const payload =
+        Buffer.byteLength(whole) > MAX_MESSAGE_BYTES ? encodeReport({ request_id: requestId, ...error }) : whole;
+      await this.#client.publish({ topic: this.#topics.reports(name), payload, qos: 1 });
+    };
+    const lateMs = this.#clock.now() + device.clockOffsetMs - expiresAt;
+    if (lateMs > 0) {
+      void reply({
+        status: 'error',
+        error: `The message was delivered ${lateMs} ms too late.`,
+        error_type: 'expired',
+      });
+      return;
+    }
+    onPrompt({ requestId, device: name, text: asked.prompt, conversation: asked.conversation, reply });
   }
 
   #setOffset(device: Device, offset: number): void {
     device.clockOffsetMs = Math.abs(offset) > CLOCK_MS ? Math.round(offset) : 0;
   }
-}
-
-function promptFrom({
-  request_id: id,
-  payload,
-}: Fields): Pick<EdgePrompt, 'requestId' | 'text' | 'conversation'> | undefined {
-  const { prompt, conversation } = (payload ?? {}) as Fields;
-  if (typeof id !== 'string' || id === '' || typeof prompt !== 'string' || prompt === '') return undefined;
-  return { requestId: id, text: prompt, conversation: typeof conversation === 'string' ? conversation : undefined };
 }
 
 function newDevice(options: DeviceOptions): Device {
