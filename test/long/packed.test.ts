@@ -99,11 +99,11 @@ if (!process.argv[1].endsWith('worker.js')) {
   process.once('SIGUSR2', () => list(process.moduleLoadList.join('\\n') + '\\nlisted'));
 }
 `;
-/** Packages that an idle agent may load: our own, TOML, MQTT packets with what they need, and what `debug` finds. */
+/** Packages that an idle agent may load: our own, JSON Schema, TOML, MQTT packets with what they need, and what `debug` finds. */
 const OF_AGENT = new Set(
   (
-    '@treadle/core @treadle/edge @treadle/tools bl debug has-flag inherits mqtt-packet ms process process-nextick-args ' +
-    'readable-stream safe-buffer smol-toml string_decoder supports-color'
+    '@cfworker/json-schema @treadle/core @treadle/edge @treadle/tools bl debug has-flag inherits mqtt-packet ms process ' +
+    'process-nextick-args readable-stream safe-buffer smol-toml string_decoder supports-color'
   ).split(' '),
 );
 
