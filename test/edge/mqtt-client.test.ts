@@ -58,6 +58,9 @@ function client(options: Partial<MqttOptions> & { readonly url: string }): Follo
     get isConnected() {
       return made.isConnected;
     },
+    get maxPayloadBytes() {
+      return made.maxPayloadBytes;
+    },
     publish: (publication: Parameters<MqttClient['publish']>[0]) => made.publish(publication),
     close: () => made.close(),
     messages,
@@ -200,6 +203,21 @@ describe('keys and certificates', () => {
     expect(one.problems[0]).toContain('self-signed certificate');
   });
 
+  test.runIf(hasMosquitto)('keeps to the limits of mosquitto', async () => {
+    const broker = await mosquitto('max_packet_size 20000\nmax_inflight_messages 3\nmax_keepalive 10\n');
+    opened.push(broker);
+    const one = client({ url: broker.url, keepAliveMs: 60_000, subscriptions: [{ topic: 'x', qos: 1 }] });
+    await one.connected();
+    expect(one.maxPayloadBytes).toBe(20_000 - 1_024);
+    expect(await one.publish({ topic: 'x', payload: 'x'.repeat(20_000), qos: 1 })).toBe(false);
+    const sent = Array.from({ length: 200 }, (_, index) =>
+      one.publish({ topic: 'x', payload: `${index}`.padEnd(1_000), qos: 1 }),
+    );
+    expect((await Promise.all(sent)).every(Boolean)).toBe(true);
+    await one.received(200);
+    expect(one.problems).toHaveLength(1);
+  });
+
   test.runIf(hasMosquitto)('uses TLS with a client certificate', async () => {
     const files = Object.entries(tls).map(([name, text]) => {
       const file = join(folder, `${name}.of-broker.pem`);
@@ -307,6 +325,49 @@ describe('a broker that misbehaves', () => {
     expect(one.problems).toEqual(['the broker does not answer']);
     await one.close();
     expect(clock.pending).toBe(0);
+  });
+
+  it('gets no more than it says that it takes', async () => {
+    const received: { readonly kind: number; readonly flags: number; readonly body: Buffer }[] = [];
+    let socket: Socket;
+    const { url } = await fakeBroker((opened) => {
+      socket = opened;
+      let bytes = Buffer.alloc(0);
+      opened.on('data', (part: Buffer) => {
+        bytes = Buffer.concat([bytes, part]);
+        // Packets here are shorter than 128 bytes.
+        for (; bytes.length >= 2 && bytes.length >= 2 + bytes[1]!; bytes = bytes.subarray(2 + bytes[1]!)) {
+          received.push({ kind: bytes[0]! >> 4, flags: bytes[0]! & 15, body: bytes.subarray(2, 2 + bytes[1]!) });
+        }
+        if (received.length === 1) opened.write(CONNACK_LIMITS);
+      });
+    });
+    // Receive maximum 2, packets of 1,100 bytes, keep-alive 10 s, no retained messages, and the id `own`.
+    const limits = [0x21, 0, 2, 0x27, 0, 0, 0x04, 0x4c, 0x13, 0, 10, 0x25, 0, 0x12, 0, 3, ...Buffer.from('own')];
+    const CONNACK_LIMITS = Buffer.from([0x20, limits.length + 3, 0, 0, limits.length, ...limits]);
+    const clock = manualClock(1);
+    const one = client({ url, clock, protocol: 5, keepAliveMs: 60_000, clientId: '' });
+    await one.connected();
+    const publish = (payload: string, retain = false): Promise<boolean> =>
+      one.publish({ topic: 't', payload, qos: 1, retain });
+    const sent = ['a', 'b', 'c'].map((payload) => publish(payload, true));
+    expect(await publish('x'.repeat(77))).toBe(false);
+    expect(one.problems).toEqual(['a message of 77 bytes to t is too large for the broker']);
+    const published = (): readonly string[] =>
+      received.flatMap(({ kind, flags, body }) => (kind === 3 ? `${flags} ${body.subarray(6).toString()}` : []));
+    await expect.poll(published).toEqual(['2 a', '2 b']);
+    const id = received.find(({ kind }) => kind === 3)!.body.subarray(3, 5);
+    socket!.write(Buffer.from([0x40, 2, ...id]));
+    expect(await sent[0]).toBe(true);
+    await expect.poll(published).toEqual(['2 a', '2 b', '2 c']);
+    // Half of its keep-alive.
+    await clock.advance(5_000);
+    await expect.poll(() => received.some(({ kind }) => kind === 12)).toBe(true);
+    socket!.destroy();
+    expect(await Promise.all(sent)).toEqual([true, false, false]);
+    await clock.advance(500);
+    await expect.poll(() => received.filter(({ kind }) => kind === 1).length).toBe(2);
+    expect(received.findLast(({ kind }) => kind === 1)!.body.toString('latin1')).toMatch(/\0\x03own$/);
   });
 
   it('is tried again after 0.5 to 1 times of a time that doubles, up to a minute', async () => {

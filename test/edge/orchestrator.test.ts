@@ -212,6 +212,10 @@ describe.each(BROKERS)('with the $name broker', ({ open }) => {
     expect(await send('git_status', {})).toMatchObject({ error_type: 'permission_denied', requires: ['git'] });
     expect(await send('nothing', {})).toMatchObject({ error_type: 'not_found' });
     expect(await send('read', {})).toMatchObject({ error_type: 'invalid_params' });
+    expect(await send('bash', { command: 'x'.repeat(2_000_000) })).toMatchObject({
+      error_type: 'invalid_params',
+      error: expect.stringContaining('at most 1048576 can be sent'),
+    });
   });
 
   it('offers devices in Responses, over the runs of a tenant, and lists them', async () => {

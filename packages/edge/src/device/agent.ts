@@ -567,7 +567,8 @@ class Agent implements DeviceAgent {
 
   async #publish(report: ResultReport): Promise<void> {
     const payload = encodeReport(report);
-    const isTooLarge = Buffer.byteLength(payload) > MAX_MESSAGE_BYTES;
+    const most = Math.min(MAX_MESSAGE_BYTES, this.#client?.maxPayloadBytes ?? Infinity);
+    const isTooLarge = Buffer.byteLength(payload) > most;
     const { request_id: id } = report;
     if (isTooLarge) this.#log({ level: 'warn', message: 'an answer is too large', request: id });
     const sent = isTooLarge

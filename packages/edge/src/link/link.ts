@@ -521,7 +521,6 @@ class Link implements EdgeLink {
     const { device, sent, expiresAt } = waiter;
     waiter.clockOffsetMs = device.clockOffsetMs;
     if (!this.isConnected) return;
-    waiter.wasSent = true;
     const { name } = device.options;
     const { requestId, session, ...rest } = sent;
     const command = {
@@ -531,6 +530,10 @@ class Link implements EdgeLink {
       ...(session !== undefined && { session }),
     } as KnownCommand;
     const payload = encodeCommand(command);
+    const bytes = Buffer.byteLength(payload);
+    const most = Math.min(MAX_MESSAGE_BYTES, this.#client.maxPayloadBytes);
+    if (bytes > most) return waiter.settle({ type: 'report', report: tooLarge(bytes, most) });
+    waiter.wasSent = true;
     void this.#client.publish({
       topic: this.#topics.commands(name),
       payload,
@@ -538,6 +541,7 @@ class Link implements EdgeLink {
       expiresMs: Math.max(1, expiresAt - this.#clock.now()),
       responseTopic: this.#topics.reports(name),
     });
+    return undefined;
   }
 
   /** A device with a ledger executes it once. An operation belongs to one start of the device. */
@@ -753,6 +757,12 @@ class Link implements EdgeLink {
   #setOffset(device: Device, offset: number): void {
     device.clockOffsetMs = Math.abs(offset) > CLOCK_MS ? Math.round(offset) : 0;
   }
+}
+
+/** The device could not read it, and would not answer. */
+function tooLarge(bytes: number, most: number): ReceivedReport {
+  const error = `The command has ${bytes} bytes, and at most ${most} can be sent. It was not executed.`;
+  return { status: 'error', error, error_type: 'invalid_params' };
 }
 
 function newDevice(options: DeviceOptions): Device {

@@ -1,5 +1,5 @@
 import type { Clock } from '@treadle/core';
-import mqttPacket, { type IPublishPacket, type Packet } from 'mqtt-packet';
+import mqttPacket, { type IConnackPacket, type IPublishPacket, type Packet } from 'mqtt-packet';
 import { openTransport, type Transport, type TransportOptions } from './transport.ts';
 
 /*
@@ -11,6 +11,8 @@ import { openTransport, type Transport, type TransportOptions } from './transpor
  *    not repeated: those who depend on it send it again when they are connected again.
  * 3. It speaks MQTT 5 if the broker does, and 3.1.1 otherwise.
  * 4. A broker that is silent for longer than the keep-alive, or sends more than it may, is disconnected.
+ * 5. What a broker with MQTT 5 says that it takes is honoured: how many publications at the same time, how large, with which QoS,
+ *    retained or not, and its keep-alive. Aliases of topics are not used. It may give a client without an id one.
  */
 
 export interface MqttOptions extends TransportOptions {
@@ -64,6 +66,8 @@ export interface Message {
 
 export interface MqttClient {
   readonly isConnected: boolean;
+  /** Of one publication, as the broker has said; Infinity if it has not. What is larger is not sent. */
+  readonly maxPayloadBytes: number;
   /** False: the broker may not have it. Never rejects. */
   publish(publication: Publication): Promise<boolean>;
   /** Ends the connection, or the attempts. The will is not published. */
@@ -77,7 +81,12 @@ const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 60_000;
 /** A connection that has lasted as long was no failure. */
 const STABLE_MS = 10_000;
+/** One id is left for a subscription. */
+const MAX_UNACKNOWLEDGED = 65_534;
 const MAX_PACKET_ID = 65_535;
+const MAX_KEEP_ALIVE_S = 65_535;
+/** What a publication has beside its payload, unless its topics are very long. */
+const ENVELOPE_BYTES = 1_024;
 /** Unsupported protocol version: MQTT 3.1.1, and 5. */
 const OTHER_VERSION: readonly number[] = [1, 0x84];
 
@@ -92,6 +101,9 @@ const SYSTEM_CLOCK: Clock = {
   },
 };
 
+/** What a broker with MQTT 5 says when it accepts a connection. */
+type BrokerLimits = NonNullable<IConnackPacket['properties']>;
+
 /** Throws for a URL that cannot be used. Everything else that goes wrong is tried again. */
 export function mqttClient(options: MqttOptions): MqttClient {
   return new Connection(options);
@@ -102,6 +114,9 @@ class Connection implements MqttClient {
   readonly #clock: Clock;
   readonly #random: () => number;
   readonly #unacknowledged = new Map<number, (isSent: boolean) => void>();
+  /** Publications that wait until the broker takes more. */
+  readonly #waiting: { readonly packet: IPublishPacket; readonly settle: (isSent: boolean) => void }[] = [];
+  #limits: BrokerLimits = {};
   #transport: Transport | undefined;
   #protocol: 4 | 5;
   /** The broker has accepted the connection, and all subscriptions are made. */
@@ -126,16 +141,34 @@ class Connection implements MqttClient {
     return this.#isReady;
   }
 
+  get maxPayloadBytes(): number {
+    return (this.#limits.maximumPacketSize ?? Infinity) - ENVELOPE_BYTES;
+  }
+
   publish(publication: Publication): Promise<boolean> {
     if (!this.#isReady) return Promise.resolve(false);
     const packet = this.#publishPacket(publication);
-    if (publication.qos === 0) return Promise.resolve(this.#send(packet));
-    const messageId = this.#nextId();
-    if (messageId === undefined) return Promise.resolve(false);
+    const bytes = Buffer.byteLength(packet.payload);
+    if (bytes > this.maxPayloadBytes) {
+      // The broker would end the connection.
+      this.#options.onProblem?.(`a message of ${bytes} bytes to ${packet.topic} is too large for the broker`);
+      return Promise.resolve(false);
+    }
+    if (packet.qos === 0) return Promise.resolve(this.#send(packet));
     const { promise, resolve } = Promise.withResolvers<boolean>();
-    this.#unacknowledged.set(messageId, resolve);
-    if (!this.#send({ ...packet, messageId })) this.#acknowledge(messageId, false);
+    this.#waiting.push({ packet, settle: resolve });
+    this.#sendWaiting();
     return promise;
+  }
+
+  #sendWaiting(): void {
+    const most = Math.min(this.#limits.receiveMaximum ?? MAX_UNACKNOWLEDGED, MAX_UNACKNOWLEDGED);
+    while (this.#waiting.length > 0 && this.#unacknowledged.size < most) {
+      const { packet, settle } = this.#waiting.shift()!;
+      const messageId = this.#nextId();
+      this.#unacknowledged.set(messageId, settle);
+      if (!this.#send({ ...packet, messageId })) this.#acknowledge(messageId, false);
+    }
   }
 
   async close(): Promise<void> {
@@ -168,14 +201,15 @@ class Connection implements MqttClient {
   }
 
   #introduce(): void {
-    const { clientId, username, password, will, keepAliveMs = KEEP_ALIVE_MS, maxPacketBytes } = this.#options;
+    const { username, password, will, keepAliveMs = KEEP_ALIVE_MS, maxPacketBytes } = this.#options;
+    const { assignedClientIdentifier: clientId = this.#options.clientId } = this.#limits;
     this.#send({
       cmd: 'connect',
       protocolId: 'MQTT',
       protocolVersion: this.#protocol,
       clean: true,
       clientId,
-      keepalive: Math.ceil(keepAliveMs / 1000),
+      keepalive: Math.min(Math.ceil(keepAliveMs / 1000), MAX_KEEP_ALIVE_S),
       ...(username !== undefined && { username }),
       ...(password !== undefined && { password: Buffer.from(password) }),
       ...(will && {
@@ -191,6 +225,11 @@ class Connection implements MqttClient {
         const code = packet.reasonCode ?? packet.returnCode ?? 0;
         if (code !== 0)
           return this.#fail(refusalText(code), OTHER_VERSION.includes(code) ? 'other-version' : 'refused');
+        const { assignedClientIdentifier } = this.#limits;
+        this.#limits = {
+          ...(assignedClientIdentifier !== undefined && { assignedClientIdentifier }),
+          ...packet.properties,
+        };
         return this.#subscribe();
       }
       case 'suback': {
@@ -218,7 +257,7 @@ class Connection implements MqttClient {
     if (subscriptions.length === 0) return this.#ready();
     this.#send({
       cmd: 'subscribe',
-      messageId: this.#nextId()!,
+      messageId: this.#nextId(),
       subscriptions: subscriptions.map(({ topic, qos }) => ({ topic, qos })),
     });
     return undefined;
@@ -238,7 +277,8 @@ class Connection implements MqttClient {
   }
 
   #keepAlive(): void {
-    const { keepAliveMs = KEEP_ALIVE_MS } = this.#options;
+    const { serverKeepAlive = 0 } = this.#limits;
+    const keepAliveMs = serverKeepAlive > 0 ? serverKeepAlive * 1000 : (this.#options.keepAliveMs ?? KEEP_ALIVE_MS);
     const half = keepAliveMs / 2;
     this.#setTimer(half, () => {
       const now = this.#clock.now();
@@ -250,12 +290,13 @@ class Connection implements MqttClient {
   }
 
   #publishPacket({ topic, payload, qos, retain = false, expiresMs, responseTopic }: Publication): IPublishPacket {
+    const { maximumQoS = 1, retainAvailable = true } = this.#limits;
     const packet: IPublishPacket = {
       cmd: 'publish',
       topic,
       payload: typeof payload === 'string' ? payload : Buffer.from(payload),
-      qos,
-      retain,
+      qos: maximumQoS === 0 ? 0 : qos,
+      retain: retain && retainAvailable,
       dup: false,
     };
     if (this.#protocol === 4 || (expiresMs === undefined && responseTopic === undefined)) return packet;
@@ -277,17 +318,16 @@ class Connection implements MqttClient {
     }
   }
 
-  #nextId(): number | undefined {
-    for (let tries = 0; tries < MAX_PACKET_ID; tries++) {
-      this.#lastId = (this.#lastId % MAX_PACKET_ID) + 1;
-      if (!this.#unacknowledged.has(this.#lastId)) return this.#lastId;
-    }
-    return undefined;
+  /** There is always one: fewer publications than ids are unacknowledged. */
+  #nextId(): number {
+    do this.#lastId = (this.#lastId % MAX_PACKET_ID) + 1;
+    while (this.#unacknowledged.has(this.#lastId));
+    return this.#lastId;
   }
 
   #acknowledge(messageId: number, isSent: boolean): void {
     this.#unacknowledged.get(messageId)?.(isSent);
-    this.#unacknowledged.delete(messageId);
+    if (this.#unacknowledged.delete(messageId)) this.#sendWaiting();
   }
 
   /** Ends the connection, and tries again after a time. */
@@ -316,7 +356,7 @@ class Connection implements MqttClient {
     this.#transport = undefined;
     const wasReady = this.#isReady;
     this.#isReady = false;
-    const open = [...this.#unacknowledged.values()];
+    const open = [...this.#unacknowledged.values(), ...this.#waiting.splice(0).map(({ settle }) => settle)];
     this.#unacknowledged.clear();
     for (const resolve of open) resolve(false);
     if (wasReady) this.#options.onDisconnect?.(why);
@@ -339,6 +379,9 @@ const REFUSALS: Readonly<Record<number, string>> = {
   0x86: 'the user name or the password is wrong',
   0x87: 'this client is not authorized',
   0x88: 'it is not available',
+  0x97: 'it has too many clients',
+  0x9a: 'it does not keep messages, and the will is one',
+  0x9b: 'it does not support QoS 1',
 };
 
 function refusalText(code: number): string {
