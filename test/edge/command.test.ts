@@ -200,7 +200,9 @@ test('answers a prompt that comes over MQTT, with the tools of the device', asyn
     const payload = JSON.stringify({ command: 'prompt', payload: { prompt, request_id: id }, ...more });
     return client.publish({ topic: 'treadle/agents/pi/commands', payload, qos: 1 });
   };
-  const answers = (count: number) => expect.poll(() => reports.length, { timeout: 10_000 }).toBe(count);
+  const answers = async (count: number): Promise<void> => {
+    await expect.poll(() => reports.length, { timeout: 10_000 }).toBe(count);
+  };
   const answer = { request_id: 'question-1', status: 'success', result: 'It is warm.' };
   // Delivered twice.
   await Promise.all([ask('question-1', 'How warm is it?'), ask('question-1', 'How warm is it?')]);
