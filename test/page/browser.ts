@@ -4,16 +4,23 @@ import { chromium as playwright, type Browser, type BrowserContextOptions, type 
 import { expect } from 'vitest';
 import { buildPage } from '../../scripts/build-page.ts';
 
+export type Launched = { readonly browser: Browser } | { readonly error: unknown };
+
 /** A real browser, which npm installs. Its standard arguments are for one page in a container without processes. */
-async function launchBrowser(): Promise<Browser> {
+export async function launchBrowser(): Promise<Launched> {
   const unwanted =
     /single-process|disable-web-security|allow-running-insecure|site-isolation|IsolateOrigins|no-zygote|in-process-gpu/;
   chromium.setGraphicsMode = false;
-  return await playwright.launch({
-    executablePath: await unpackedBrowser(),
-    // Its own renderer of graphics draws no frame for seconds, now and then.
-    args: [...chromium.args.filter((arg) => !unwanted.test(arg)), '--disable-gpu'],
-  });
+  try {
+    const browser = await playwright.launch({
+      executablePath: await unpackedBrowser(),
+      // Its own renderer of graphics draws no frame for seconds, now and then.
+      args: [...chromium.args.filter((arg) => !unwanted.test(arg)), '--disable-gpu'],
+    });
+    return { browser };
+  } catch (error) {
+    return { error };
+  }
 }
 
 /** The program is unpacked once, into the folder for temporary files. It is too large for one in memory. */
@@ -26,15 +33,10 @@ async function unpackedBrowser(): Promise<string> {
   return program;
 }
 
-export type Launched = { readonly browser: Browser } | { readonly error: unknown };
-
 /** Builds the page and starts the browser. Call it once for each file, and close the browser at the end. */
 export async function launch(): Promise<Launched> {
   await buildPage();
-  return launchBrowser().then(
-    (browser) => ({ browser }),
-    (error: unknown) => ({ error }),
-  );
+  return await launchBrowser();
 }
 
 /** What to pass to `needs`. */

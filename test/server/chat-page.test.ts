@@ -3,31 +3,18 @@ import { readFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
-import chromium from '@sparticuz/chromium';
 import { tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { chromium as playwright, type Browser, type Page } from 'playwright-core';
+import type { Page } from 'playwright-core';
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { needs } from '../needs.ts';
+import { chromiumNeed, launchBrowser } from '../page/browser.ts';
 import { snippetsOf } from '../snippets.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 
 const root = path.resolve(import.meta.dirname, '../..');
-const launched = await launchBrowser().then(
-  (browser) => ({ browser }),
-  (error: unknown) => ({ error }),
-);
-
-/** A real browser, which npm installs. Its standard arguments are for one page in a container without processes. */
-async function launchBrowser(): Promise<Browser> {
-  const unwanted =
-    /single-process|disable-web-security|allow-running-insecure|site-isolation|IsolateOrigins|no-zygote|in-process-gpu/;
-  return await playwright.launch({
-    executablePath: await chromium.executablePath(),
-    args: chromium.args.filter((arg) => !unwanted.test(arg)),
-  });
-}
+const launched = await launchBrowser();
 
 /** The component of docs/chat.md in a page. */
 async function bundlePage(): Promise<string> {
@@ -68,9 +55,7 @@ interface ChatPage extends AsyncDisposable {
   shown(last: string): Promise<string[]>;
 }
 
-const missing = 'error' in launched ? ` (${String(launched.error).split('\n', 1)[0]})` : '';
-
-describe.runIf(needs(`Chromium${missing}`, 'browser' in launched))('a page with useChat', () => {
+describe.runIf(needs(...chromiumNeed(launched)))('a page with useChat', () => {
   let script: string;
 
   beforeAll(async () => {
