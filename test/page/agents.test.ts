@@ -128,6 +128,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the agents of the page', () =>
     const model = scriptedModel([{ calls: [{ name: 'pay', arguments: {} }] }]);
     const policy = { judge: (calls: readonly unknown[]) => calls.map(() => ({ type: 'ask' }) as const) };
     await using server = await startInProcess(model, { namedAgents, tools: [pay], policy });
+    // Closed after the page, which would report that it cannot reach it.
+    await using without = await startInProcess(scriptedModel([]));
     await using opened = await openPage(launched, `${server.url}/#/agents/payer`);
     const { page } = opened;
     await page.getByLabel('task').fill('Pay the bill');
@@ -135,7 +137,6 @@ describe.runIf(needs(...chromiumNeed(launched)))('the agents of the page', () =>
     await page.getByText('It waits for pay.').waitFor();
     await page.getByRole('link', { name: 'Answer it' }).click();
     await page.getByRole('button', { name: 'Approve' }).first().waitFor();
-    await using without = await startInProcess(scriptedModel([]));
     await page.goto(`${without.url}/#/agents`);
     await page.getByText('treadle agents new').waitFor();
   });

@@ -71,6 +71,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
       devices: link,
       policy,
     });
+    // Closed after the page, which would report that it cannot reach it.
+    await using without = await startInProcess(scriptedModel([]));
     await using opened = await openPage(launched, `${server.url}/#/devices`, { allow: /status of 50[34]/ });
     const { page } = opened;
     await page.getByText('not connected').waitFor();
@@ -101,7 +103,6 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     await page.getByRole('button', { name: 'Call' }).click();
     await result.getByText("The device 'pi' is offline").waitFor();
 
-    await using without = await startInProcess(scriptedModel([]));
     await page.goto(`${without.url}/#/devices`);
     await page.getByText('treadle serve --demo-device').waitFor();
   });
