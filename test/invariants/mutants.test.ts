@@ -4,12 +4,15 @@ import { declarationOf } from './core.ts';
 import { expectFound, MUTABLE, MUTANTS, SAMPLE } from './mutants.ts';
 import { ALL_PROPERTIES, PARAMETERS, PROPERTIES } from './properties.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 /** A sample: test/long/mutants.test.ts tries all of them. */
 test.each(SAMPLE)('$property finds: $name', { timeout: 600_000 }, expectFound);
 
 test('a mutable copy of the core without a fault has all properties', { timeout: 600_000 }, async () => {
   for (const { property } of Object.values(ALL_PROPERTIES)) {
-    await fc.assert(property(MUTABLE.core), { ...PARAMETERS, numRuns: 25 });
+    await fc.assert(property(MUTABLE.core), { ...PARAMETERS, numRuns: 10 * CASES });
   }
 });
 

@@ -49,16 +49,19 @@ const AREAS = [
 
 export const MUTANTS: readonly Mutant[] = AREAS.flat();
 
-/** It takes seconds to find them, so they are not in the sample. */
+/** It takes long to find them, so they are not in the sample. */
 const SLOW: ReadonlySet<string> = new Set([
+  "the agent's own prompt for the next attempt is ignored",
   'a cancellation during the validation of an answer has another phase',
   'a decision is kept for the next turn',
   'a failed compaction after a refusal is ignored',
   'a falsy output is lost',
+  'a later policy raises the limits of an earlier one',
   'a submit before any output is answered although it must end the run',
   'an approval of one call is a grant',
   'an output with bad arguments is shown',
   'answers are not found when the tool is called again',
+  'calls that only a narrowing judges are not judged',
   'the handoff that settles last counts',
   'the memory of the run is lost with the attempt',
   'the rules of a narrowing do not make calls judged',
@@ -73,7 +76,7 @@ export const SAMPLE: readonly Mutant[] = AREAS.flatMap((area) =>
 export const MUTABLE: ReturnType<typeof loadMutableCore> = loadMutableCore(MUTANTS.map(({ target }) => target));
 
 /** Some faults show in one world of a thousand, so more worlds than usual are tried. The first that shows it is the last. */
-const PATIENT = { ...PARAMETERS, numRuns: 10 * PARAMETERS.numRuns, endOnFailure: true };
+const PATIENT = { ...PARAMETERS, numRuns: 16 * PARAMETERS.numRuns, endOnFailure: true };
 
 /** Expects that the property of a mutant finds its fault. */
 export async function expectFound(mutant: Mutant): Promise<void> {

@@ -20,7 +20,7 @@ import type { Trace } from './trace.ts';
 /** Seed and number of runs. INVARIANTS_SEED and INVARIANTS_RUNS change them. test/long/invariants.test.ts has more runs. */
 export const PARAMETERS = {
   seed: Number(process.env['INVARIANTS_SEED'] ?? 20_251_115),
-  numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 625),
+  numRuns: Number(process.env['INVARIANTS_RUNS'] ?? 400),
 };
 
 type Property = (core: Core) => IRawProperty<unknown>;

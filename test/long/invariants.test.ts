@@ -3,8 +3,8 @@ import { test } from 'vitest';
 import { loadCore } from '../invariants/core.ts';
 import { ALL_PROPERTIES, PARAMETERS } from '../invariants/properties.ts';
 
-/** The same as test/invariants/invariants.test.ts, with sixteen times as many worlds, all of them for every property. */
-const RUNS = 16 * PARAMETERS.numRuns;
+/** The same as test/invariants/invariants.test.ts, with 25 times as many worlds, all of them for every property. */
+const RUNS = 25 * PARAMETERS.numRuns;
 
 const core = loadCore();
 

@@ -21,6 +21,9 @@ import { activeRuns, type Engine } from '../../engine/engine.ts';
 import { completions } from './completions.ts';
 import { parseCompletion } from './parse-request.ts';
 
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
 const log = pino({ level: 'silent' });
 const caller: Caller = { tenant: 't', key: '', scopes: ['agents:invoke', 'tools:execute'], requestId: '', log };
 const parameters = { type: 'object', properties: {} };
@@ -148,6 +151,6 @@ test('restores the whole conversation for a client that sees only its own calls'
       const script = [...turns.map(replyOf), 'The end.'];
       expect(withoutIds(await asClient(script, how))).toEqual(withoutIds(await asOneRun(script)));
     }),
-    { numRuns: 100 },
+    { numRuns: 40 * CASES },
   );
 });
