@@ -1,5 +1,5 @@
 import { existsSync, readFileSync, statfsSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { availableParallelism, tmpdir } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
@@ -24,7 +24,7 @@ const MANY_PROCESSES =
 
 /** Test files that take long. They run next, so that at the end no worker waits for the one that has such a file. */
 const LONG =
-  /test\/(invariants|simulation|crash|docs|policy\/swaps|policy\/commands|server\/(load|memory|backpressure))/;
+  /test\/(invariants|simulation|crash|docs|store|journal|agents\/properties|policy\/swaps|policy\/commands|server\/(load|memory|backpressure))/;
 
 const MEMORY = '/dev/shm';
 
@@ -62,8 +62,8 @@ export default defineConfig({
     // Only to end tests that hang: a test must not fail because the machine is busy.
     testTimeout: 60_000,
     hookTimeout: 60_000,
-    // Vitest leaves one core idle by default, which is half of a machine with two.
-    maxWorkers: '100%',
+    // Some tests wait for a timer, a lease or a process. One worker more than cores makes use of that time.
+    maxWorkers: availableParallelism() + 1,
     sequence: { sequencer: LongFilesFirst },
     projects: [
       {
