@@ -1,5 +1,7 @@
+import type { JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
 import type { Response } from 'openai/resources/responses/responses';
 import { expect, test } from 'vitest';
@@ -53,4 +55,22 @@ test('the responses of a tenant are listed in pages, without those that are not 
   }
   await client.responses.delete(ids[0]!);
   expect((await list({})).data.map(({ id }) => id)).toEqual(ids.slice(1));
+});
+
+test('finds responses behind more than ten thousand runs of other APIs', async () => {
+  const store = sqliteStore(':memory:');
+  const model = scriptedModel(['Hi.']);
+  await using server = await startInProcess(model, { store });
+  const { id } = JSON.parse((await server.post({ input: 'Hi' })).text) as { id: string };
+  const [own] = await store.list({ runId: id });
+  const principal = { subject: 'chat', tenant: own!.tenant, scopes: [] };
+  const at = Date.now() + 1_000;
+  await Promise.all(
+    Array.from({ length: 10_050 }, async (_, index) => {
+      const event = { type: 'run-started', at, runId: `chat_${index}`, model: 'm', input: [], principal };
+      return store.append(event.runId, [{ v: 1, seq: 0, event, issued: [] } as unknown as JournalEntry]);
+    }),
+  );
+  const { body } = await server.send('GET', '/v1/responses');
+  expect([body.data.map((one: Response) => one.id), body.has_more]).toEqual([[id], false]);
 });

@@ -13,7 +13,7 @@ import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interr
 import type { RequestApi, RequestKind, Requests } from '../../requests/requests.ts';
 import { storedStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
-import { newResponseId } from '../../ids.ts';
+import { newResponseId, RESPONSE_PREFIX } from '../../ids.ts';
 import { unknownCursor, type PageQuery } from '../../parse/query.ts';
 import { askDriver } from '../runs/inbox.ts';
 import { compactConversation, runCompactions, type CompactedResponse } from './compaction.ts';
@@ -48,11 +48,13 @@ import { hasReply, wireUsage, type InputItem, type ResponseResource } from './wi
 export interface ResponseList {
   readonly data: readonly ResponseResource[];
   readonly hasMore: boolean;
+  /** Where the next page begins, if that is not after the last one of `data`. */
+  readonly lastId?: string | undefined;
 }
 
 /** How many runs are read at once, and for one page: those of other APIs are among them. */
 const LOOKED = 100;
-const MAX_LOOKED = 10_000;
+const MAX_LOOKED = 100_000;
 
 /**
  * Runs responses, and reads stored ones. Only a response that is still in progress, or that is cancelled while it waits for
@@ -420,7 +422,7 @@ export function responses(
     for (let looked = 0; looked < MAX_LOOKED; looked += LOOKED) {
       const found = await store.list({ tenant, limit: LOOKED, ...(last && { after: last }) });
       for (const { runId } of found) {
-        const head = await records.head(tenant, runId);
+        const head = runId.startsWith(RESPONSE_PREFIX) ? await records.head(tenant, runId) : undefined;
         if (head?.kind !== 'response') continue;
         if (data.length === limit) return { data, hasMore: true };
         data.push(await retrieveResponse(head.id, caller));
@@ -428,7 +430,7 @@ export function responses(
       last = found.at(-1);
       if (found.length < LOOKED) return { data, hasMore: false };
     }
-    return { data, hasMore: true };
+    return { data, hasMore: true, lastId: last?.runId };
   }
 
   return {

@@ -196,15 +196,10 @@ export function responsesRoutes({
     if (c.env.incoming.headers['sec-websocket-key'] !== undefined) throw upgradeRequired();
     const { order, ...page } = pageQuery(c.req.query());
     if (order !== 'desc') throw badRequest('order must be "desc": the newest responses come first.', 'order');
-    const { data, hasMore } = await responses.list(page, c.get('caller'));
+    const { data, hasMore, lastId } = await responses.list(page, c.get('caller'));
     const requiresAction = wantsRequiresAction(c);
-    return sendJson(
-      c,
-      itemPage(
-        data.map((one) => presentedResponse(one, requiresAction)),
-        hasMore,
-      ),
-    );
+    const presented = data.map((one) => presentedResponse(one, requiresAction));
+    return sendJson(c, { ...itemPage(presented, hasMore), ...(lastId !== undefined && { last_id: lastId }) });
   }
 
   async function streamResponse(
