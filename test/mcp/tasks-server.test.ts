@@ -199,5 +199,5 @@ test('a call that is parked becomes a task of a client with the extension, and i
   expect((await server.send('POST', `/v1/runs/${taskId}/answers`, { answers })).status).toBe(200);
   await expect
     .poll(async () => rpc('tasks/get', { taskId }))
-    .toMatchObject({ status: 'completed', result: { content: text('It is open.') } });
+    .toMatchObject({ status: 'completed', result: { resultType: 'complete', content: text('It is open.') } });
 });

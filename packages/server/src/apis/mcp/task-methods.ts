@@ -238,7 +238,8 @@ function detailedTask(state: TaskState): Record<string, unknown> {
     case 'input_required':
       return { ...fields, inputRequests: state.requests };
     case 'completed':
-      return { ...fields, result: state.result };
+      // As the call itself would have had it.
+      return { ...fields, result: { ...state.result, resultType: 'complete' } };
     case 'failed':
       return { ...fields, error: state.error };
     case 'working':
