@@ -111,6 +111,25 @@ test('a task asks its client while that waits for the result', async () => {
   expect(one.asked).toEqual([{ taskId: id }]);
 });
 
+test('a task asks a client that only looks at its state on the stream of the session', async () => {
+  const two = tool({
+    name: 'two',
+    description: 'Books two seats',
+    input: EMPTY,
+    touches: () => [],
+    async execute(_, { ask }) {
+      const first = await ask({ prompt: 'The first?', schema: FORM });
+      return JSON.stringify([first, await ask({ prompt: 'The second?', schema: FORM })]);
+    },
+  });
+  await using server = await start([two]);
+  await using one = await connect(server, { seat: '7b' });
+  const id = await one.create('two');
+  await expect.poll(async () => (await one.tasks.getTask(id)).status).toBe('completed');
+  expect(one.asked).toEqual([{ taskId: id }, { taskId: id }]);
+  expect(await one.result(id)).toEqual(text('[{"seat":"7b"},{"seat":"7b"}]'));
+});
+
 test('a task that asks a client which cannot be asked fails', async () => {
   await using server = await start([book]);
   await using one = await connect(server);

@@ -84,7 +84,18 @@ function serveLegacyTasks({ mcp: { server }, tasks, capabilitiesOf, handle }: Ta
     );
   const get = (id: string, caller: Caller, ctx: ServerContext): Promise<TaskState> =>
     tasks.get(id, caller, capabilitiesOf(ctx));
-  serve('tasks/get', async (id, caller, ctx) => legacyTask(await get(id, caller, ctx)));
+  /** Tasks whose client has seen that they ask, and has not waited for the result. Those that are asked for have a promise. */
+  const asking = new Map<string, Promise<void> | undefined>();
+  serve('tasks/get', async (id, caller, ctx) => {
+    const state = await get(id, caller, ctx);
+    if (state.status !== 'input_required') asking.delete(id);
+    else if (!asking.has(id)) asking.set(id, undefined);
+    else if (!asking.get(id)) {
+      const answered = askLater(server, state, { tasks, caller }).finally(() => asking.delete(id));
+      asking.set(id, answered);
+    }
+    return legacyTask(state);
+  });
   serve('tasks/cancel', async (id, caller, ctx) => {
     if (await tasks.cancel(id, caller)) return legacyTask(await get(id, caller, ctx));
     throw new ProtocolError(ProtocolErrorCode.InvalidParams, `The task ${JSON.stringify(id)} has ended.`);
@@ -99,6 +110,39 @@ function serveLegacyTasks({ mcp: { server }, tasks, capabilitiesOf, handle }: Ta
   );
 }
 
+/**
+ * Some clients only look at the state of a task, and expect to be asked on the stream of their session. Without one, nobody is
+ * asked until the client waits for the result.
+ */
+async function askLater(
+  server: McpServer['server'],
+  { id, requests }: TaskState & { readonly status: 'input_required' },
+  { tasks, caller }: { readonly tasks: CallTasks; readonly caller: Caller },
+): Promise<void> {
+  try {
+    const ask: AskClient = (request) => server.request(request, { timeout: NO_TIMEOUT_MS });
+    await tasks.update(id, await responsesTo(id, requests, ask), { caller, capabilities: ALL });
+  } catch {
+    // The task still asks.
+  }
+}
+
+/** Sends a request to the client. */
+type AskClient = (request: { method: InputRequest['method']; params: Record<string, unknown> }) => Promise<unknown>;
+
+async function responsesTo(
+  id: string,
+  requests: Readonly<Record<string, InputRequest>>,
+  ask: AskClient,
+): Promise<Record<string, unknown>> {
+  const _meta = { [RELATED_TASK_META_KEY]: { taskId: id } };
+  const responses = Object.entries(requests).map(async ([key, { method, ...request }]) => {
+    const params = { ...('params' in request && request.params), _meta };
+    return [key, await ask({ method, params })] as const;
+  });
+  return Object.fromEntries(await Promise.all(responses));
+}
+
 interface LegacyResult {
   readonly id: string;
   readonly caller: Caller;
@@ -111,10 +155,7 @@ interface LegacyResult {
 async function legacyResult({ id, caller, ctx, tasks, get }: LegacyResult): Promise<CallToolResult> {
   const { signal, send } = ctx.mcpReq;
   const _meta = { [RELATED_TASK_META_KEY]: { taskId: id } };
-  const ask = async ({ method, ...request }: InputRequest): Promise<unknown> => {
-    const params = { ...('params' in request && request.params), _meta };
-    return send({ method, params } as { method: typeof method }, { timeout: NO_TIMEOUT_MS, signal });
-  };
+  const ask: AskClient = (request) => send(request, { timeout: NO_TIMEOUT_MS, signal });
   for (;;) {
     signal.throwIfAborted();
     const state = await get(id, caller, ctx);
@@ -125,9 +166,7 @@ async function legacyResult({ id, caller, ctx, tasks, get }: LegacyResult): Prom
       case 'failed':
         throw new ProtocolError(state.error.code, state.error.message, state.error.data);
       case 'input_required': {
-        const entries = Object.entries(state.requests);
-        const responses = await Promise.all(entries.map(async ([key, one]) => [key, await ask(one)] as const));
-        await tasks.update(id, Object.fromEntries(responses), { caller, capabilities: ALL });
+        await tasks.update(id, await responsesTo(id, state.requests, ask), { caller, capabilities: ALL });
         break;
       }
       case 'working':
