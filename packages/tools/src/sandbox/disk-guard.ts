@@ -1,4 +1,4 @@
-import { statfs } from 'node:fs/promises';
+import { stat, statfs } from 'node:fs/promises';
 import type { Execution, OutputChunk } from '../ops.ts';
 
 /*
@@ -24,7 +24,7 @@ interface Free {
 /** The same program, which is killed when the disk of one of the folders gets full. Its output says so. */
 export function guardDisk(execution: Execution, folders: readonly string[], reserve: DiskReserve): Execution {
   let full: string | undefined;
-  const checks = Promise.all(folders.map((folder) => checkOf(folder, reserve)));
+  const checks = oneOfEachDisk(folders).then((each) => Promise.all(each.map((folder) => checkOf(folder, reserve))));
   checks.catch(() => {});
   const look = async (): Promise<void> => {
     for (const check of await checks) full ??= await check();
@@ -44,6 +44,16 @@ export function guardDisk(execution: Execution, folders: readonly string[], rese
     yield { stream: 'stderr', bytes: Buffer.from(`[sandbox: the program was ended, because ${full}]\n`) };
   }
   return { ...execution, process: execution.process, output: output() };
+}
+
+/** The first folder of each disk, so that what is said about a disk does not depend on which of them is looked at in time. */
+async function oneOfEachDisk(folders: readonly string[]): Promise<readonly string[]> {
+  const byDisk = new Map<number, string>();
+  for (const folder of folders) {
+    const { dev } = await stat(folder);
+    if (!byDisk.has(dev)) byDisk.set(dev, folder);
+  }
+  return [...byDisk.values()];
 }
 
 /** Says what is used up; undefined while there is enough. */
