@@ -42,6 +42,11 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
     ],
   },
   {
+    name: 'readers do not wait for what they have read of other processes',
+    checks: ['shown', 'told'],
+    patches: [{ file: 'store/src/sqlite/store.ts', from: 'commit.noteRead();', to: '' }],
+  },
+  {
     name: 'an answer of the server leaves before it is durable',
     checks: ['shown', 'told'],
     patches: [{ file: RESPOND, from: 'return exchange.durable()?.then(send) ?? send();', to: 'return send();' }],
