@@ -175,7 +175,7 @@ export async function loadChildren(
         model.add(data);
       }
       children.set(head.id, model);
-      if (model.bars.some(({ child }) => child !== undefined))
+      if (model.spans.some(({ child }) => child !== undefined))
         await load((await listRuns({ parent: head.id, limit: '100' }, aborted)).data);
     }
   }

@@ -17,7 +17,8 @@ import {
   type UserMessage,
   type Waiting,
 } from '@treadle/core';
-import { isRefused, type RunModel } from './run-model.ts';
+import { isRefused } from '@treadle/core/trace';
+import type { RunModel } from './run-model.ts';
 
 /** The exact state of a run after one of its entries. */
 export interface Moment {
@@ -134,10 +135,10 @@ function replyTo({ entries }: RunModel, { seq: sent, effect }: SentRequest, seq:
   return undefined;
 }
 
-function openEffects({ bars }: RunModel, state: State, seq: number): readonly OpenEffect[] {
+function openEffects({ spans }: RunModel, state: State, seq: number): readonly OpenEffect[] {
   return outstanding(state).map((effect) => {
-    const bar = bars.findLast(({ effect: id, start }) => id === effect.id && start <= seq);
-    return { effect, since: bar?.start ?? seq, waits: bar?.kind === 'wait' };
+    const span = spans.findLast(({ effect: id, start }) => id === effect.id && start <= seq);
+    return { effect, since: span?.start ?? seq, waits: span?.kind === 'wait' };
   });
 }
 

@@ -14,8 +14,9 @@ import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { comparedText, compareRuns } from './compare-runs.ts';
 import { landmarksOf, laterWork, momentAt } from './moment.ts';
-import { runModel, type Bar, type RunModel } from './run-model.ts';
-import { axisOf, barAt, nearestEntry, pathsOf, rowsOf, turnStarts } from './timeline.ts';
+import type { Span } from '@treadle/core/trace';
+import { runModel, type RunModel } from './run-model.ts';
+import { axisOf, spanAt, nearestEntry, pathsOf, rowsOf, turnStarts } from './timeline.ts';
 
 const echo = tool({
   name: 'echo',
@@ -43,7 +44,7 @@ async function modelOf(store: RunStore, runId = 'r'): Promise<RunModel> {
   return model;
 }
 
-const short = ({ effect, kind, lane, problem }: Bar): string => [effect, kind, lane, problem ?? 'ok'].join(' ');
+const short = ({ effect, kind, lane, problem }: Span): string => [effect, kind, lane, problem ?? 'ok'].join(' ');
 const seqOf = ({ entries }: RunModel, type: string, from = 0): number =>
   entries.findIndex(({ event, seq }) => seq >= from && event.type === type);
 
@@ -54,7 +55,7 @@ describe('the timeline of a run', () => {
     const model = scriptedModel([{ calls }, echoing('c'), 'Done.']);
     await runLoop({ model, tools: [echo, fail], input: 'go', journal: store, runId: 'r', clock: ticking() });
     const run = await modelOf(store);
-    expect(run.bars.map(short)).toEqual([
+    expect(run.spans.map(short)).toEqual([
       't1.model.0 model 0 ok',
       't1.tool.0 tool 1 ok',
       't1.tool.1 tool 2 ok',
@@ -64,7 +65,7 @@ describe('the timeline of a run', () => {
       't3.model.0 model 0 ok',
     ]);
     expect(run.lanes).toBe(4);
-    expect(run.bars.every(({ start, end }) => end! > start)).toBe(true);
+    expect(run.spans.every(({ start, end }) => end! > start)).toBe(true);
     expect(turnStarts(run)).toEqual([
       { turn: 1, seq: 0 },
       { turn: 2, seq: 4 },
@@ -87,7 +88,7 @@ describe('the timeline of a run', () => {
     } as const;
     await runLoop({ ...options, journal: store, runId: 'r', answers: [answer] });
     const run = await modelOf(store);
-    expect(run.bars.map(short)).toEqual([
+    expect(run.spans.map(short)).toEqual([
       't1.model.0 model 0 ok',
       't1.judge.0 check 0 ok',
       't1.approval.0 wait 1 ok',
@@ -116,7 +117,7 @@ describe('the timeline of a run', () => {
     isDone = true;
     await runLoop({ ...options, journal: store, runId: 'r' });
     const run = await modelOf(store);
-    expect(run.bars.map((bar) => `${short(bar)} ${bar.repeats}`)).toEqual([
+    expect(run.spans.map((span) => `${short(span)} ${span.repeats}`)).toEqual([
       't1.model.0 model 0 ok 0',
       't1.tool.0 tool 1 ok 0',
       't1.tool.0 wait 1 ok 0',
@@ -140,16 +141,16 @@ describe('the timeline of a run', () => {
     const run = await modelOf(store);
     const axis = axisOf(run, 'time');
     const rows = rowsOf(run, axis);
-    expect(rows.bars.map(({ attempt, bar }) => [attempt?.number, bar.problem])).toEqual([
+    expect(rows.spans.map(({ attempt, span }) => [attempt?.number, span.problem])).toEqual([
       [undefined, undefined],
       [1, 'error'],
       [2, 'error'],
     ]);
-    const [whole, first, second] = rows.bars;
+    const [whole, first, second] = rows.spans;
     expect(first!.from).toBe(whole!.from);
     expect(second!.from).toBeGreaterThanOrEqual(first!.to);
     expect(second!.to).toBeLessThan(whole!.to);
-    expect(barAt(rows, { row: 0, position: first!.from, tolerance: 0 })).toBe(first);
+    expect(spanAt(rows, { row: 0, position: first!.from, tolerance: 0 })).toBe(first);
   });
 
   test('is drawn as five paths, without what is not visible, and finds the bar at a point', async () => {
@@ -164,9 +165,9 @@ describe('the timeline of a run', () => {
     expect(count(paths.tool)).toBeLessThan(2 * 299);
     expect(count(pathsOf(rows, { ...view, from: 0, to: 20 }).tool)).toBeLessThan(25);
     expect(rows.count).toBe(2 * run.lanes);
-    const found = barAt(rows, { row: 1, position: 1.5, tolerance: 0 });
-    expect(found?.bar.effect).toBe('t1.tool.0');
-    expect(barAt(rows, { row: 9, position: 1.5, tolerance: 0 })).toBeUndefined();
+    const found = spanAt(rows, { row: 1, position: 1.5, tolerance: 0 });
+    expect(found?.span.effect).toBe('t1.tool.0');
+    expect(spanAt(rows, { row: 9, position: 1.5, tolerance: 0 })).toBeUndefined();
   });
 });
 
@@ -307,14 +308,14 @@ describe('a comparison', () => {
     // The fork has not lost the call that it does not take over.
     const fork = await modelOf(store, 'b');
     expect(landmarksOf(fork).errors).toEqual([]);
-    expect(fork.bars.map(short)).toEqual([
+    expect(fork.spans.map(short)).toEqual([
       't1.model.0 model 0 ok',
       't1.tool.0 tool 1 ok',
       't2.model.0 model 0 ok',
       't2.tool.0 tool 1 ok',
       't3.model.0 model 0 ok',
     ]);
-    expect(fork.bars.every(({ repeats }) => repeats === 0)).toBe(true);
+    expect(fork.spans.every(({ repeats }) => repeats === 0)).toBe(true);
   });
 });
 

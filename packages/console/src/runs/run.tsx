@@ -349,7 +349,7 @@ function AllRelated({ id }: { readonly id: string }): JSX.Element {
 function ChildRuns({ run: { id, model, related, hasMoreRelated } }: { readonly run: LiveRun }): JSX.Element | null {
   const children = related.value.filter(isChildRun);
   if (children.length === 0) return null;
-  const tools = new Map(model.bars.map(({ child, label }) => [child, label]));
+  const tools = new Map(model.spans.map(({ child, label }) => [child, label]));
   return (
     <p class="small forks">
       <Icon name="runs" size={15} /> {hasMoreRelated.value && 'at least '}

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { RunModel } from './run-model.ts';
 import {
   axisOf,
-  barAt,
+  spanAt,
   nearestEntry,
   pathsOf,
   rowsOf,
@@ -13,7 +13,7 @@ import {
   type Axis,
   type AxisMode,
   type Paint,
-  type PlacedBar,
+  type PlacedSpan,
 } from './timeline.ts';
 
 /** A part of the axis. */
@@ -48,13 +48,13 @@ const PAINTS: readonly Paint[] = ['check', 'model', 'tool', 'wait', 'problem'];
 /** Moves of the pointer up to this long are clicks. */
 const CLICK_PX = 4;
 
-/** The bars of a run over time. What it shows can also be reached with the slider and the list of entries. */
+/** The spans of a run over time. What it shows can also be reached with the slider and the list of entries. */
 export function Timeline(props: TimelineProps): JSX.Element {
   const { model, version, children_: children, mode, cursor, zoom, selection, onSeek, onOpen } = props;
   const frame = useRef<HTMLDivElement>(null);
   const width = useSignal(800);
   const drag = useSignal<{ readonly from: number; readonly to: number } | undefined>(undefined);
-  const hover = useSignal<{ readonly placed: PlacedBar; readonly x: number; readonly y: number } | undefined>(
+  const hover = useSignal<{ readonly placed: PlacedSpan; readonly x: number; readonly y: number } | undefined>(
     undefined,
   );
   useEffect(() => {
@@ -79,10 +79,10 @@ export function Timeline(props: TimelineProps): JSX.Element {
 
   function barUnder(
     event: TargetedMouseEvent<SVGSVGElement> | TargetedPointerEvent<SVGSVGElement>,
-  ): PlacedBar | undefined {
+  ): PlacedSpan | undefined {
     const top = event.currentTarget.getBoundingClientRect().top;
     const row = Math.floor((event.clientY - top - HEAD) / ROW);
-    return barAt(rows, { row, position: positionAt(event), tolerance: 3 / scale });
+    return spanAt(rows, { row, position: positionAt(event), tolerance: 3 / scale });
   }
 
   function begin(event: TargetedPointerEvent<SVGSVGElement>): void {
@@ -109,7 +109,7 @@ export function Timeline(props: TimelineProps): JSX.Element {
       selection.value = undefined;
       const placed = barUnder(event);
       if (placed?.runId !== undefined) return onOpen(placed.runId);
-      onSeek(placed ? (placed.bar.end ?? placed.bar.start) : nearestEntry(axis, dragged.to));
+      onSeek(placed ? (placed.span.end ?? placed.span.start) : nearestEntry(axis, dragged.to));
       return;
     }
     const [first, last] = [dragged.from, dragged.to].toSorted((a, b) => a - b).map((one) => nearestEntry(axis, one));
@@ -229,31 +229,31 @@ function Cursor({ cursor, axis, x, size }: CursorProps): JSX.Element {
 
 /** `x` and `y`: of the pointer, in the window. */
 function Tip(props: {
-  readonly placed: PlacedBar;
+  readonly placed: PlacedSpan;
   readonly x: number;
   readonly y: number;
   readonly model: RunModel;
 }): JSX.Element {
   const { placed, x, y, model } = props;
-  const { bar, runId, attempt } = placed;
-  const took = bar.end === undefined ? undefined : model.times[bar.end]! - model.times[bar.start]!;
+  const { span, runId, attempt } = placed;
+  const took = span.end === undefined ? undefined : model.times[span.end]! - model.times[span.start]!;
   // Not in the timeline, which may be lower than the tip.
   const style = { left: `${Math.min(x + 12, innerWidth - 260)}px`, top: `${Math.min(y + 14, innerHeight - 110)}px` };
   return (
     <div class="timeline-tip" style={style}>
-      <strong>{bar.label}</strong>
+      <strong>{span.label}</strong>
       <span class="muted">
-        {bar.effect}
-        {bar.repeats > 0 && `, attempt ${bar.repeats + 1}`}
-        {attempt && `, attempt ${attempt.number} of ${bar.attempts!.length}`}
+        {span.effect}
+        {span.repeats > 0 && `, attempt ${span.repeats + 1}`}
+        {attempt && `, attempt ${attempt.number} of ${span.attempts!.length}`}
       </span>
       <span>
-        {attempt ? attempt.code : bar.kind === 'wait' ? 'waited' : (bar.problem ?? bar.kind)}
+        {attempt ? attempt.code : span.kind === 'wait' ? 'waited' : (span.problem ?? span.kind)}
         {attempt
-          ? `, ${durationText(bar.attempts![attempt.number - 1]!.ms)}`
+          ? `, ${durationText(span.attempts![attempt.number - 1]!.ms)}`
           : runId === undefined && (took === undefined ? ', in progress' : `, ${durationText(took)}`)}
       </span>
-      {(runId ?? bar.child) !== undefined && <span class="muted">child run {shortId(runId ?? bar.child!)}</span>}
+      {(runId ?? span.child) !== undefined && <span class="muted">child run {shortId(runId ?? span.child!)}</span>}
     </div>
   );
 }

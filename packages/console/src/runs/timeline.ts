@@ -1,4 +1,5 @@
-import type { Bar, BarKind, RunModel } from './run-model.ts';
+import type { Span, SpanKind } from '@treadle/core/trace';
+import type { RunModel } from './run-model.ts';
 
 /** Where each entry is on the timeline. */
 export interface Axis {
@@ -26,7 +27,7 @@ const SHORT_IDLE_MS = 1_000;
 const GAP_SHARE = 0.06;
 const ALL_GAPS_SHARE = 0.4;
 
-export function axisOf({ times, idle, bars }: RunModel, mode: AxisMode): Axis {
+export function axisOf({ times, idle, spans }: RunModel, mode: AxisMode): Axis {
   const count = times.length;
   const steps = times.map((time, seq) => (seq === 0 ? 0 : time - times[seq - 1]!));
   const isGap = steps.map((ms, seq) => mode === 'time' && idle[seq]! && ms > SHORT_IDLE_MS);
@@ -43,7 +44,7 @@ export function axisOf({ times, idle, bars }: RunModel, mode: AxisMode): Axis {
     positions.push(at);
   }
   // What is still open extends beyond the last entry.
-  const isOpen = bars.some(({ end }) => end === undefined);
+  const isOpen = spans.some(({ end }) => end === undefined);
   const length = Math.max(at + (isOpen ? Math.max(1, at * 0.04) : 0), 1);
   return {
     positions,
@@ -79,71 +80,71 @@ export function nearestEntry({ positions }: Axis, position: number): number {
   return position - positions[before]! <= positions[after]! - position ? before : after;
 }
 
-/** A bar, where it is drawn. */
-export interface PlacedBar {
-  readonly bar: Bar;
+/** A span, where it is drawn. */
+export interface PlacedSpan {
+  readonly span: Span;
   readonly row: number;
   readonly from: number;
   readonly to: number;
   /** Set if it belongs to a child run. */
   readonly runId?: string;
-  /** It is an attempt of the bar that failed: its number, from 1 on, and why. */
+  /** It is an attempt of the span that failed: its number, from 1 on, and why. */
   readonly attempt?: { readonly number: number; readonly code: string };
 }
 
 /** The lanes of a run, and below them those of its child runs. */
 export interface Rows {
-  readonly bars: readonly PlacedBar[];
+  readonly spans: readonly PlacedSpan[];
   readonly count: number;
   /** The rows at which child runs begin, and the tools whose calls started them. */
   readonly children: readonly { readonly row: number; readonly runId: string; readonly tool: string | undefined }[];
 }
 
 export function rowsOf(model: RunModel, axis: Axis, children: ReadonlyMap<string, RunModel> = new Map()): Rows {
-  const bars: PlacedBar[] = [];
-  const place = (bar: PlacedBar, of: RunModel): void => void bars.push(bar, ...failedAttempts(bar, of));
-  for (const bar of model.bars) {
-    const to = bar.end === undefined ? axis.length : axis.positions[bar.end]!;
-    place({ bar, row: bar.lane, from: axis.positions[bar.start]!, to }, model);
+  const spans: PlacedSpan[] = [];
+  const place = (span: PlacedSpan, of: RunModel): void => void spans.push(span, ...failedAttempts(span, of));
+  for (const span of model.spans) {
+    const to = span.end === undefined ? axis.length : axis.positions[span.end]!;
+    place({ span, row: span.lane, from: axis.positions[span.start]!, to }, model);
   }
   const nested: Rows['children'][number][] = [];
   const tools = new Map<string, string>();
-  for (const { bars: some } of children.size > 0 ? [model, ...children.values()] : [])
+  for (const { spans: some } of children.size > 0 ? [model, ...children.values()] : [])
     for (const { child, label } of some) if (child !== undefined) tools.set(child, label);
   let count = model.lanes;
   for (const [runId, child] of children) {
     nested.push({ row: count, runId, tool: tools.get(runId) });
-    const end = child.bars.some((bar) => bar.end === undefined) ? axis.length : 0;
-    for (const bar of child.bars) {
-      const to = bar.end === undefined ? end : axis.positionOf(child.times[bar.end]!);
-      place({ bar, row: count + bar.lane, from: axis.positionOf(child.times[bar.start]!), to, runId }, child);
+    const end = child.spans.some((span) => span.end === undefined) ? axis.length : 0;
+    for (const span of child.spans) {
+      const to = span.end === undefined ? end : axis.positionOf(child.times[span.end]!);
+      place({ span, row: count + span.lane, from: axis.positionOf(child.times[span.start]!), to, runId }, child);
     }
     count += child.lanes;
   }
-  return { bars, count, children: nested };
+  return { spans, count, children: nested };
 }
 
 /** The attempts of a model call that failed. When each began is not recorded: the pauses between them are taken as equal. */
-function failedAttempts(placed: PlacedBar, { times }: RunModel): readonly PlacedBar[] {
-  const { bar, from, to } = placed;
-  if (!bar.attempts || bar.end === undefined) return [];
-  const took = bar.attempts.reduce((sum, { ms }) => sum + ms, 0);
-  const all = Math.max(1, took, times[bar.end]! - times[bar.start]!);
+function failedAttempts(placed: PlacedSpan, { times }: RunModel): readonly PlacedSpan[] {
+  const { span, from, to } = placed;
+  if (!span.attempts || span.end === undefined) return [];
+  const took = span.attempts.reduce((sum, { ms }) => sum + ms, 0);
+  const all = Math.max(1, took, times[span.end]! - times[span.start]!);
   const scale = (to - from) / all;
-  const pause = ((all - took) / (bar.attempts.length - 1)) * scale;
-  const found: PlacedBar[] = [];
+  const pause = ((all - took) / (span.attempts.length - 1)) * scale;
+  const found: PlacedSpan[] = [];
   let at = from;
-  for (const [index, { ms, error }] of bar.attempts.entries()) {
+  for (const [index, { ms, error }] of span.attempts.entries()) {
     const end = at + ms * scale;
     const attempt = { number: index + 1, code: error?.code ?? '' };
-    if (error) found.push({ ...placed, bar: { ...bar, problem: 'error' }, from: at, to: end, attempt });
+    if (error) found.push({ ...placed, span: { ...span, problem: 'error' }, from: at, to: end, attempt });
     at = end + pause;
   }
   return found;
 }
 
-/** The colours of bars. What went wrong has one of its own. */
-export type Paint = BarKind | 'problem';
+/** The colours of spans. What went wrong has one of its own. */
+export type Paint = SpanKind | 'problem';
 
 export interface View {
   /** The part of the axis that is shown. */
@@ -155,23 +156,23 @@ export interface View {
   readonly barHeight: number;
 }
 
-/** The narrowest bar, in pixels. */
+/** The narrowest span, in pixels. */
 const LEAST_WIDTH = 2;
 
 /**
- * The bars that are visible as one path for each colour: the number of elements does not depend on that of the bars. Bars that
+ * The spans that are visible as one path for each colour: the number of elements does not depend on that of the spans. Bars that
  * would cover the same pixels are drawn once.
  */
-export function pathsOf({ bars }: Rows, view: View): Readonly<Record<Paint, string>> {
+export function pathsOf({ spans }: Rows, view: View): Readonly<Record<Paint, string>> {
   const paths: Record<Paint, string[]> = { model: [], tool: [], wait: [], check: [], problem: [] };
   const drawn = new Map<string, number>();
   const scale = view.width / (view.to - view.from);
   const inset = (view.rowHeight - view.barHeight) / 2;
-  for (const { bar, row, from, to } of bars) {
+  for (const { span, row, from, to } of spans) {
     if (to < view.from || from > view.to) continue;
     const left = Math.max(0, (from - view.from) * scale);
     const right = Math.max(left + LEAST_WIDTH, Math.min(view.width, (to - view.from) * scale));
-    const paint: Paint = bar.problem ? 'problem' : bar.kind;
+    const paint: Paint = span.problem ? 'problem' : span.kind;
     const key = `${row} ${paint}`;
     const [x, end] = [Math.round(left * 10) / 10, Math.round(right * 10) / 10];
     if (end <= (drawn.get(key) ?? -1)) continue;
@@ -184,13 +185,13 @@ export function pathsOf({ bars }: Rows, view: View): Readonly<Record<Paint, stri
   return Object.fromEntries(joined) as Record<Paint, string>;
 }
 
-/** The bar at a point; the shortest one if there are several. */
-export function barAt(
-  { bars }: Rows,
+/** The span at a point; the shortest one if there are several. */
+export function spanAt(
+  { spans }: Rows,
   { row, position, tolerance }: { readonly row: number; readonly position: number; readonly tolerance: number },
-): PlacedBar | undefined {
-  let found: PlacedBar | undefined;
-  for (const placed of bars) {
+): PlacedSpan | undefined {
+  let found: PlacedSpan | undefined;
+  for (const placed of spans) {
     if (placed.row !== row || placed.from - tolerance > position || placed.to + tolerance < position) continue;
     if (!found || placed.to - placed.from < found.to - found.from) found = placed;
   }

@@ -1,4 +1,4 @@
-import { slotFor, waiting } from '../machine/effects.ts';
+import { waiting } from '../machine/effects.ts';
 import type { Event, SettledResult } from '../machine/events.ts';
 import type { Call } from '../machine/state.ts';
 import { textOf } from '../messages.ts';
@@ -6,6 +6,7 @@ import type { Verdict } from '../policy/port.ts';
 import type { Item } from '../journal/items.ts';
 import type { JournalEntry } from '../journal/port.ts';
 import { walkInSlices, type JournalStep } from '../journal/replay.ts';
+import { lossReader, type Loss } from '../trace/steps.ts';
 import { durationText, errorText, outcomeDetail, plural, shortId, usageText, waitingText } from './texts.ts';
 
 /** One entry of a journal, as people see it. */
@@ -18,11 +19,7 @@ export interface ShownEntry {
   readonly items: readonly Item[];
   /** The time since the effect that the entry settles was last issued. */
   readonly took: string | undefined;
-  /**
-   * Why the effect of an `effect-lost` is performed again. `stopped`: its process or device stopped. `left-out`: a fork did not
-   * take over its result. `parked`: it was parked.
-   */
-  readonly loss?: 'stopped' | 'left-out' | 'parked';
+  readonly loss?: Loss;
 }
 
 /** The entries with their states and items; without states after an entry that does not replay. */
@@ -43,31 +40,7 @@ export interface ReplayedEntry {
 export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) => ShownEntry {
   /** When each effect was last issued. */
   const issuedAt = new Map<string, number>();
-  /** The last entry that a fork shares with its original. */
-  let lastShared = Infinity;
-  let fork: 'none' | 'made' | 'begins' | 'driven' = 'none';
-
-  /**
-   * The first process that drives a fork finds effects without results, as after a crash. But a call that runs once does not
-   * run again in a fork: then the process of the original has stopped. Of a fork whose original is a fork, only `run-forked`
-   * tells where that was made.
-   */
-  function lossOf({ event, seq, status }: JournalEntry, step: JournalStep | undefined): ShownEntry['loss'] {
-    if (event.type === 'run-started') lastShared = event.parent?.seq ?? Infinity;
-    const isLost = event.type === 'effect-lost';
-    const isNew = fork === 'made' || fork === 'begins';
-    const isOfFork = isNew && isLost && event.cause === 'restart' && !event.died;
-    if (seq === lastShared || event.type === 'run-forked') fork = 'made';
-    else if (fork === 'begins' && !isOfFork) fork = 'driven';
-    // A fork that waits has nothing to perform when it is made.
-    if (fork === 'made' && status === 'paused') fork = 'driven';
-    if (!isLost) return undefined;
-    const slot = step && slotFor(step.before, event.effect);
-    if (slot?.type === 'parked') return 'parked';
-    if (!isOfFork || !step || slot?.call.effect === 'once') return 'stopped';
-    fork = 'begins';
-    return 'left-out';
-  }
+  const lossOf = lossReader();
 
   return (entry, { step, isFirst }) => {
     const { event, issued } = entry;
@@ -75,7 +48,7 @@ export function entryReader(): (entry: JournalEntry, replayed: ReplayedEntry) =>
     for (const effect of issued) issuedAt.set(effect, event.at);
     const took = started === undefined ? undefined : durationText(event.at - started);
     const shown = { entry, states: step, diverges: isFirst, items: step?.items ?? [], took };
-    const loss = lossOf(entry, step);
+    const loss = lossOf(entry, step?.before);
     return loss === undefined ? shown : { ...shown, loss };
   };
 }
