@@ -1,0 +1,221 @@
+import type { CallAnswered } from '../journal/items.ts';
+import type { JournalEntry, RunStatus } from '../journal/port.ts';
+import { statusOf, walkInSlices } from '../journal/replay.ts';
+import type { State } from '../machine/state.ts';
+import { NEW } from '../machine/step.ts';
+import { textOf, type ErrorType } from '../messages.ts';
+import { failureReader } from './failure-reader.ts';
+import { callKey, spanReader, type Span } from './spans.ts';
+import type { AppliedEntry } from './steps.ts';
+
+/**
+ * What runs have done in a time: sums, so that those of several times, runs and processes can be added. Plain JSON. What happened
+ * counts for the hour in which it became a fact.
+ */
+export interface Metrics {
+  readonly loop: LoopMetrics;
+  readonly tools: Readonly<Record<string, ToolMetrics>>;
+}
+
+export interface LoopMetrics {
+  /** Runs that have ended, by how. */
+  readonly runs: Readonly<Partial<Record<RunStatus, number>>>;
+  /** Of the runs that have ended. */
+  readonly turns: number;
+  readonly calls: number;
+  /** The working time of the runs that have completed, in milliseconds. */
+  readonly answerMs: number;
+  /** Turns in which several calls ran at once. */
+  readonly parallelBatches: number;
+  /** The most calls that ran at once. */
+  readonly maxConcurrency: number;
+  /** What these turns would have taken longer with one call after the other. */
+  readonly wallTimeSavedMs: number;
+}
+
+export interface ToolMetrics {
+  readonly calls: number;
+  readonly errors: Readonly<Partial<Record<ErrorType, number>>>;
+  /** Errors that were followed by a success of the tool in the same run. */
+  readonly recovered: number;
+  /** How long the calls ran, and how many did. */
+  readonly ms: number;
+  readonly ran: number;
+  /** How many calls ran for how long: by the number of their bucket, see `bucketOf`. */
+  readonly buckets: Readonly<Record<string, number>>;
+  readonly lastError?: LastError;
+}
+
+export interface LastError {
+  readonly at: number;
+  readonly type: ErrorType;
+  /** The beginning of its text. */
+  readonly message: string;
+}
+
+export const NO_METRICS: Metrics = {
+  loop: { runs: {}, turns: 0, calls: 0, answerMs: 0, parallelBatches: 0, maxConcurrency: 0, wallTimeSavedMs: 0 },
+  tools: {},
+};
+
+const NO_CALLS: ToolMetrics = { calls: 0, errors: {}, recovered: 0, ms: 0, ran: 0, buckets: {} };
+
+export function addMetrics(a: Metrics, b: Metrics): Metrics {
+  const names = Object.keys({ ...a.tools, ...b.tools });
+  return {
+    loop: {
+      runs: addCounts(a.loop.runs, b.loop.runs),
+      turns: a.loop.turns + b.loop.turns,
+      calls: a.loop.calls + b.loop.calls,
+      answerMs: a.loop.answerMs + b.loop.answerMs,
+      parallelBatches: a.loop.parallelBatches + b.loop.parallelBatches,
+      maxConcurrency: Math.max(a.loop.maxConcurrency, b.loop.maxConcurrency),
+      wallTimeSavedMs: a.loop.wallTimeSavedMs + b.loop.wallTimeSavedMs,
+    },
+    tools: Object.fromEntries(names.map((name) => [name, addCalls(a.tools[name], b.tools[name])])),
+  };
+}
+
+function addCalls(a: ToolMetrics = NO_CALLS, b: ToolMetrics = NO_CALLS): ToolMetrics {
+  const last = (a.lastError?.at ?? -1) > (b.lastError?.at ?? -1) ? a.lastError : (b.lastError ?? a.lastError);
+  return {
+    calls: a.calls + b.calls,
+    errors: addCounts(a.errors, b.errors),
+    recovered: a.recovered + b.recovered,
+    ms: a.ms + b.ms,
+    ran: a.ran + b.ran,
+    buckets: addCounts(a.buckets, b.buckets),
+    ...(last && { lastError: last }),
+  };
+}
+
+type Counts = Readonly<Partial<Record<string, number>>>;
+
+function addCounts<T extends Counts>(a: T, b: T): T {
+  const sum: Record<string, number> = { ...(a as Record<string, number>) };
+  for (const [name, count] of Object.entries(b)) sum[name] = (sum[name] ?? 0) + count!;
+  return sum as T;
+}
+
+/** Four buckets for each doubling, so that a percentile is at most a fifth too high. */
+const BUCKETS_PER_DOUBLING = 4;
+
+/** The number of the bucket of a time. */
+export function bucketOf(ms: number): number {
+  return ms <= 1 ? 0 : Math.ceil(Math.log2(ms) * BUCKETS_PER_DOUBLING);
+}
+
+/** The time that `share` of the calls did not exceed, rounded up to the end of its bucket; undefined if none has run. */
+export function percentile({ buckets, ran }: Pick<ToolMetrics, 'buckets' | 'ran'>, share: number): number | undefined {
+  let left = Math.ceil(ran * share);
+  const numbers = Object.keys(buckets)
+    .map(Number)
+    .toSorted((a, b) => a - b);
+  for (const number of numbers) {
+    left -= buckets[number]!;
+    if (left <= 0) return Math.round(2 ** (number / BUCKETS_PER_DOUBLING));
+  }
+  return undefined;
+}
+
+export function errorCount({ errors }: Pick<ToolMetrics, 'errors'>): number {
+  return Object.values(errors).reduce((sum, count) => sum + count, 0);
+}
+
+export const HOUR_MS = 3_600_000;
+
+/** Metrics by the hour, as the time at which it begins. */
+export type HourlyMetrics = ReadonlyMap<number, Metrics>;
+
+/** Counts what entries have done. Those before `from` only say how the run got there: they were counted earlier. */
+export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(entry: AppliedEntry): void } {
+  const hours = new Map<number, Metrics>();
+  const spans = spanReader();
+  const failures = failureReader();
+  /** The times in which the calls of the turn ran. */
+  const ran = new Map<string, Span[]>();
+  /** What was counted when the run ended before: one that its model failed can be resumed. */
+  let counted: Pick<State, 'turn' | 'calls' | 'activeMs'> = NEW;
+
+  function count(increment: { readonly loop?: Partial<LoopMetrics>; readonly tools?: Metrics['tools'] }): void {
+    const hour = Math.floor(spans.at / HOUR_MS) * HOUR_MS;
+    const { loop, tools = {} } = increment;
+    const added = { loop: { ...NO_METRICS.loop, ...loop }, tools };
+    hours.set(hour, addMetrics(hours.get(hour) ?? NO_METRICS, added));
+  }
+
+  function countCall({ call, index, result }: CallAnswered, turn: number): void {
+    const own = ran.get(`t${turn}.${index}`) ?? [];
+    const ms = own.reduce((sum, { startedAt, endedAt }) => sum + endedAt! - startedAt, 0);
+    const type = result.errorType ?? 'execution_failed';
+    const times = own.length > 0 && { ms, ran: 1, buckets: { [bucketOf(ms)]: 1 } };
+    const failed = result.isError && {
+      errors: { [type]: 1 },
+      lastError: { at: spans.at, type, message: firstLine(textOf(result.content)) },
+    };
+    count({ tools: { [call.name]: { ...NO_CALLS, calls: 1, ...times, ...failed } } });
+  }
+
+  return {
+    hours,
+    add(step) {
+      const { entry, before, state, items } = step;
+      for (const span of spans.add(step)) {
+        const key = callKey(span.effect);
+        if (key !== undefined && span.kind === 'tool') ran.set(key, [...(ran.get(key) ?? []), span]);
+      }
+      const recovered = failures.add(step);
+      const isEnd = state.phase.type === 'ended' && before.phase.type !== 'ended';
+      const isBatchOver = before.phase.type === 'tools' && state.phase.type !== 'tools';
+      if (entry.seq >= from) {
+        for (const item of items) if (item.type === 'call-answered') countCall(item, before.turn);
+        for (const [tool, times] of recovered) count({ tools: { [tool]: { ...NO_CALLS, recovered: times } } });
+        if (isBatchOver) count({ loop: batchMetrics([...ran.values()].flat()) });
+        if (isEnd) count({ loop: endMetrics(state, counted) });
+      }
+      if (isEnd) counted = state;
+      if (isBatchOver) ran.clear();
+    },
+  };
+}
+
+/** The metrics of a stored run, from an entry on. Undefined if its entries do not replay. */
+export async function metricsOf(entries: readonly JournalEntry[], from = 0): Promise<HourlyMetrics | undefined> {
+  const reader = metricsReader(from);
+  const walked = await walkInSlices(entries, reader.add);
+  return walked.type === 'replayed' ? reader.hours : undefined;
+}
+
+function endMetrics(state: State, counted: Pick<State, 'turn' | 'calls' | 'activeMs'>): Partial<LoopMetrics> {
+  const status = statusOf(state);
+  return {
+    runs: { [status]: 1 },
+    turns: state.turn - counted.turn,
+    calls: state.calls - counted.calls,
+    ...(status === 'completed' && { answerMs: state.activeMs }),
+  };
+}
+
+/** What the calls of one turn gained by running at once. */
+function batchMetrics(spans: readonly Span[]): Partial<LoopMetrics> {
+  const times = spans.map(({ startedAt, endedAt }) => [startedAt, endedAt!] as const);
+  const moments = times.flatMap(([from, to]) => (to > from ? [[from, 1] as const, [to, -1] as const] : []));
+  // At the same time, calls end before others begin.
+  moments.sort((a, b) => a[0] - b[0] || a[1] - b[1]);
+  let [running, most, wall, since] = [0, 0, 0, 0];
+  for (const [at, change] of moments) {
+    if (running > 0) wall += at - since;
+    running += change;
+    since = at;
+    most = Math.max(most, running);
+  }
+  const sum = times.reduce((ms, [from, to]) => ms + to - from, 0);
+  const maxConcurrency = Math.max(most, Math.min(1, times.length));
+  return most > 1 ? { parallelBatches: 1, maxConcurrency, wallTimeSavedMs: sum - wall } : { maxConcurrency };
+}
+
+const MAX_MESSAGE = 200;
+
+function firstLine(text: string): string {
+  return text.slice(0, MAX_MESSAGE).split('\n', 1)[0]!;
+}

@@ -1,0 +1,187 @@
+import { expect, test } from 'vitest';
+import type { LoopOptions } from '../driver/options.ts';
+import { runLoop } from '../driver/run.ts';
+import { memoryJournal } from '../journal/memory.ts';
+import type { JournalEntry } from '../journal/port.ts';
+import { manualClock } from '../testing/manual-clock.ts';
+import { scriptedModel } from '../testing/scripted-model.ts';
+import { tool } from '../tools/tool.ts';
+import {
+  addMetrics,
+  bucketOf,
+  errorCount,
+  HOUR_MS,
+  metricsOf,
+  NO_METRICS,
+  percentile,
+  type Metrics,
+} from './metrics.ts';
+import { traceIdOf, traceOf, type Trace } from './trace.ts';
+
+const clock = manualClock(1_000);
+const journal = memoryJournal();
+
+/** Takes as long as its input says. */
+const work = tool({
+  name: 'work',
+  description: '',
+  input: { type: 'object', properties: { ms: { type: 'number' }, fails: { type: 'boolean' } } },
+  effect: 'pure',
+  execute: ({ ms, fails }) =>
+    new Promise((resolve, reject) => {
+      clock.timer(Number(ms), () => (fails === true ? reject(new Error('broken\nsecond line')) : resolve('done')));
+    }),
+});
+
+type Options = Omit<LoopOptions, 'journal' | 'clock' | 'input'>;
+
+async function journalOf(runId: string, options: Options): Promise<readonly JournalEntry[]> {
+  const running = runLoop({ input: 'go', ...options, runId, journal, clock });
+  await clock.advance(1_000);
+  await running;
+  return journal.read(runId);
+}
+
+const working = (...calls: readonly { readonly ms: number; readonly fails?: boolean }[]) => ({
+  calls: calls.map((input) => ({ name: 'work', arguments: input })),
+});
+
+const total = async (entries: readonly JournalEntry[]): Promise<Metrics> =>
+  [...(await metricsOf(entries))!.values()].reduce(addMetrics, NO_METRICS);
+
+const short = ({ failures }: Trace) =>
+  failures.map(({ category, code, type, severity, recovery }) => [category, code, type, severity, recovery?.by]);
+
+test('calls of one turn are actions, with what they gained by running at once', async () => {
+  const model = scriptedModel([
+    working({ ms: 100 }, { ms: 40 }, { ms: 60, fails: true }),
+    working({ ms: 10 }),
+    'Done.',
+  ]);
+  const entries = await journalOf('parallel', {
+    model,
+    tools: [work],
+    task: 't',
+    session: 's',
+    principal: { subject: 'key', tenant: 'acme', scopes: [] },
+  });
+  const trace = (await traceOf(entries))!;
+  expect(trace).toMatchObject({
+    runId: 'parallel',
+    task: 't',
+    session: 's',
+    tenant: 'acme',
+    subject: 'key',
+    status: 'completed',
+    startedAt: 1_000,
+    endedAt: 1_110,
+    durationMs: 110,
+    turns: 3,
+    calls: 4,
+  });
+  expect(trace.steps.map(({ turn, startedAt, endedAt }) => [turn, startedAt, endedAt])).toEqual([
+    [1, 1_000, 1_100],
+    [2, 1_100, 1_110],
+    [3, 1_110, 1_110],
+  ]);
+  expect(trace.steps[0]!.actions.map(({ id, tool: name, status, ranMs }) => [id, name, status, ranMs])).toEqual([
+    ['t1.0', 'work', 'succeeded', 100],
+    ['t1.1', 'work', 'succeeded', 40],
+    ['t1.2', 'work', 'failed', 60],
+  ]);
+  expect(trace.steps[0]!.work).toMatchObject([
+    { effect: 't1.model.0', kind: 'model', reply: { finish: 'tool-calls' } },
+  ]);
+  expect(short(trace)).toEqual([['tool', 'F-EXE', 'execution_failed', 'low', 'success']]);
+
+  const { loop, tools } = await total(entries);
+  expect(loop).toEqual({
+    runs: { completed: 1 },
+    turns: 3,
+    calls: 4,
+    answerMs: 110,
+    parallelBatches: 1,
+    maxConcurrency: 3,
+    wallTimeSavedMs: 100,
+  });
+  expect(tools['work']).toEqual({
+    calls: 4,
+    errors: { execution_failed: 1 },
+    recovered: 1,
+    ms: 210,
+    ran: 4,
+    buckets: { [bucketOf(100)]: 1, [bucketOf(40)]: 1, [bucketOf(60)]: 1, [bucketOf(10)]: 1 },
+    lastError: { at: 1_060, type: 'execution_failed', message: 'The tool "work" failed: broken' },
+  });
+});
+
+test('what is refused, denied or wrong has a category, a code and what the run recovered by', async () => {
+  const model = scriptedModel([
+    { calls: [{ name: 'nothing' }, { name: 'work', arguments: '{' }, { name: 'work', arguments: { ms: 5_000 } }] },
+    working({ ms: 1 }),
+    'Done.',
+  ]);
+  const entries = await journalOf('failures', { model, tools: [work], toolTimeoutMs: 50 });
+  expect(short((await traceOf(entries))!)).toEqual([
+    ['tool', 'F-INP', 'not_found', 'medium', undefined],
+    ['validation', 'F-INP', 'invalid_params', 'low', 'success'],
+    ['tool', 'F-TMO', 'timeout', 'low', 'success'],
+  ]);
+  const { tools } = await total(entries);
+  expect(errorCount(tools['work']!)).toBe(2);
+  expect([tools['work']!.ran, tools['work']!.recovered, tools['nothing']!.ran]).toEqual([2, 2, 0]);
+});
+
+test('a limit, a model and a guardrail that ended the run are failures of high severity', async () => {
+  const limited = await journalOf('limited', {
+    model: scriptedModel([working({ ms: 1 })]),
+    tools: [work],
+    maxTurns: 1,
+  });
+  expect(short((await traceOf(limited))!)).toEqual([['limit', 'F-RES', 'turns', 'high', undefined]]);
+  const failure = { type: 'failure', error: { code: 'auth', message: 'no', retryable: false } } as const;
+  const failed = await journalOf('failed', { model: { id: 'm', reply: () => Promise.resolve(failure) } });
+  expect(short((await traceOf(failed))!)).toEqual([['model', 'F-SEC', 'auth', 'high', undefined]]);
+  const guarded = await journalOf('guarded', { model: scriptedModel(['x']), guardrails: { output: [() => 'no'] } });
+  expect(short((await traceOf(guarded))!)).toEqual([['policy', 'F-SEC', 'guardrail', 'high', undefined]]);
+});
+
+test('percentiles are at most a fifth too high', () => {
+  const times = Array.from({ length: 1_000 }, (_, index) => index * 7 + 2);
+  const buckets: Record<string, number> = {};
+  for (const ms of times) buckets[bucketOf(ms)] = (buckets[bucketOf(ms)] ?? 0) + 1;
+  for (const share of [0.01, 0.5, 0.9, 0.99, 1]) {
+    const exact = times[Math.ceil(times.length * share) - 1]!;
+    const found = percentile({ buckets, ran: times.length }, share)!;
+    expect(found).toBeGreaterThanOrEqual(exact - 1);
+    expect(found).toBeLessThanOrEqual(exact * 1.2 + 1);
+  }
+  expect(percentile({ buckets: {}, ran: 0 }, 0.5)).toBeUndefined();
+  expect([0, 1, 2, 4, 8].map(bucketOf)).toEqual([0, 0, 4, 8, 12]);
+});
+
+test('what happened counts for the hour in which it did', async () => {
+  const late = manualClock(HOUR_MS - 50);
+  const slow = tool({
+    name: 'slow',
+    description: '',
+    execute: () => new Promise((resolve) => void late.timer(100, () => resolve('done'))),
+  });
+  const model = scriptedModel([{ calls: [{ name: 'slow' }] }, 'Done.']);
+  const running = runLoop({ input: 'go', model, tools: [slow], runId: 'late', journal, clock: late });
+  await late.advance(1_000);
+  await running;
+  const hours = (await metricsOf(await journal.read('late')))!;
+  expect([...hours.keys()]).toEqual([HOUR_MS]);
+});
+
+test('a run continues the trace that it was given, and child runs that of the run above', () => {
+  const given = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+  expect(traceIdOf({ runId: 'r', trace: given })).toBe('0af7651916cd43dd8448eb211c80319c');
+  const root = traceIdOf({ runId: 'r' });
+  expect(root).toMatch(/^[0-9a-f]{32}$/);
+  const child = { runId: 'r.t1.tool.0.t2.tool.1', parent: { runId: 'r.t1.tool.0', effect: 't2.tool.1' } };
+  expect(traceIdOf(child)).toBe(root);
+  expect(traceIdOf({ runId: 'fork', parent: { runId: 'r', seq: 3 } })).toBe(root);
+  expect(traceIdOf({ runId: 'other' })).not.toBe(root);
+});

@@ -1,0 +1,90 @@
+import { replay, walkJournal, type JournalEntry, type Outcome } from '@treadle/core';
+import {
+  addMetrics,
+  liveSteps,
+  metricsReader,
+  NO_METRICS,
+  traceReader,
+  type HourlyMetrics,
+  type Metrics,
+  type Trace,
+} from '@treadle/core/trace';
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { loadCore } from './core.ts';
+import { drive } from './drive.ts';
+import { worlds } from './generate/worlds.ts';
+import { PARAMETERS } from './properties.ts';
+import type { World } from './world.ts';
+
+const core = loadCore();
+
+/** The journal of a world, as it is stored. */
+function journalOf(world: World): readonly JournalEntry[] {
+  const applied = drive(core, world).moments.filter((moment) => moment.applied);
+  const entries = applied.map(({ event, effects, after }, seq) => core.entryOf(seq, event, { state: after, effects }));
+  return JSON.parse(JSON.stringify(entries)) as JournalEntry[];
+}
+
+/** A server follows its run. After a crash another one follows it from the entry `crash` on, and reads those before. */
+function live(entries: readonly JournalEntry[], crash: number): { trace: Trace; hours: Metrics } {
+  const follow = (from: number, to: number): { trace: Trace | undefined; hours: HourlyMetrics } => {
+    const [trace, metrics, next] = [traceReader(), metricsReader(from), liveSteps()];
+    for (const { seq, event } of entries.slice(0, to)) {
+      const step = next(seq, event)!;
+      trace.add(step);
+      metrics.add(step);
+    }
+    return { trace: trace.trace(), hours: metrics.hours };
+  };
+  const [before, after] = [follow(0, crash), follow(crash, entries.length)];
+  return {
+    trace: after.trace!,
+    hours: [...before.hours.values(), ...after.hours.values()].reduce(addMetrics, NO_METRICS),
+  };
+}
+
+/** Both projections, rebuilt from the journal. */
+function rebuilt(entries: readonly JournalEntry[]): { trace: Trace; hours: Metrics } {
+  const [trace, metrics] = [traceReader(), metricsReader()];
+  const walked = walkJournal(entries, (step) => {
+    trace.add(step);
+    metrics.add(step);
+  });
+  expect(walked.type).toBe('replayed');
+  return { trace: trace.trace()!, hours: [...metrics.hours.values()].reduce(addMetrics, NO_METRICS) };
+}
+
+const numRuns = Math.ceil(PARAMETERS.numRuns / 4);
+
+test('traces and metrics that are rebuilt from a journal equal those that were live, with a crash at any entry', () => {
+  const property = fc.property(worlds, fc.nat(), (world, place) => {
+    const entries = journalOf(world);
+    expect(live(entries, place % (entries.length + 1))).toEqual(rebuilt(entries));
+  });
+  fc.assert(property, { ...PARAMETERS, numRuns });
+});
+
+test('a trace has one action for each call, and a failure that ended the run if one did', () => {
+  const property = fc.property(worlds, (world) => {
+    const entries = journalOf(world);
+    const answered: string[] = [];
+    walkJournal(entries, ({ items, before }) => {
+      for (const item of items) if (item.type === 'call-answered') answered.push(`t${before.turn}.${item.index}`);
+    });
+    const { trace, hours } = rebuilt(entries);
+    const { outcome } = (replay(entries).state.phase as { outcome?: Outcome }) ?? {};
+    const actions = trace.steps.flatMap((step) => step.actions);
+    const settled = actions.filter(({ endedAt }) => endedAt !== undefined);
+    expect(settled.map(({ id }) => id).toSorted()).toEqual(answered.toSorted());
+    if (outcome) expect(settled).toEqual(actions);
+    expect(Object.values(hours.tools).reduce((sum, { calls }) => sum + calls, 0)).toBe(answered.length);
+    const endedBadly = outcome?.type === 'failed' || outcome?.type === 'exhausted';
+    expect(trace.failures.some(({ severity }) => severity === 'high')).toBe(endedBadly);
+    for (const [index, { turn, startedAt }] of trace.steps.entries()) {
+      const next = trace.steps[index + 1];
+      expect(next === undefined || (next.turn > turn && next.startedAt >= startedAt)).toBe(true);
+    }
+  });
+  fc.assert(property, { ...PARAMETERS, numRuns });
+});
