@@ -396,6 +396,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   response_in_progress: [409, 'The response is still running.', 'Wait for its end, or cancel it.'],
   run_driven_elsewhere: [409, 'A process that takes no requests drives the run.', 'Act on it there, or wait.'],
   run_not_forkable: [409, 'The run cannot be forked here.', 'Fork a run of a response.'],
+  run_not_replayable: [
+    409,
+    'The entries of the run do not replay.',
+    '`POST /v1/runs/{id}/replay` shows the first that differs.',
+  ],
   run_not_resumable: [409, 'No request started the run.', 'Use its parent, or `treadle runs resume`.'],
   run_not_running: [409, 'The run does not run.', 'Start or resume it first.'],
   request_too_large: [413, 'The body is larger than `max_body_bytes`.', 'Send less, or raise the limit.'],

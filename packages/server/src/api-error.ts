@@ -122,6 +122,7 @@ export type ApiErrorCode =
   | 'run_driver_silent'
   | 'run_not_forkable'
   | 'run_not_found'
+  | 'run_not_replayable'
   | 'run_not_resumable'
   | 'run_not_running'
   | 'schema_too_large'

@@ -39,6 +39,12 @@ export type {
   WireForkPreview,
   WireRun,
   WireRunDetails,
+  WireTrace,
+  WireTraceAction,
+  WireTraceFailure,
+  WireTraceStep,
+  WireTraceSummary,
+  WireTraceWork,
   WireWaiting,
 } from './apis/runs/wire.ts';
 export type {

@@ -17,6 +17,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   init: async () => (await import('./setup/init.ts')).initCommand,
   doctor: async () => (await import('./setup/doctor.ts')).doctorCommand,
   runs: async () => (await import('./runs/runs.ts')).runsGroup,
+  trace: async () => (await import('./runs/trace.ts')).traceCommand,
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
   skills: async () => (await import('./skills/skills.ts')).skillsGroup,

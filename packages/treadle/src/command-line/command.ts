@@ -79,6 +79,7 @@ export const SUMMARIES = {
   init: 'Write a commented treadle.toml for a provider',
   doctor: 'Check the configuration, the store, the keys and the models, and say what to do',
   runs: 'List, show, resume, fork and compare the runs in the store',
+  trace: 'Show what a run did as a tree: turns, calls, times and failures',
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',
   skills: 'List, check, write and add skills',

@@ -28,25 +28,30 @@ export interface RunsRequest<V = object> {
   note(text: string): void;
 }
 
-/** A subcommand of `treadle runs`, such as `show ID`. Opens the store for `run`, and closes it afterwards. */
-export function runsCommand<const F extends Flags>(
-  usage: string,
-  definition: {
-    readonly summary: string;
-    readonly flags?: F;
-    /** Text below the flags in the help. */
-    readonly details: string;
-    readonly examples: Command['examples'];
-    /** What to print if there is no store yet. Without it, a missing store is an error. */
-    readonly emptyStore?: (values: Values<F>) => readonly string[];
-    /** Returns the exit code; nothing means success. */
-    readonly run: (request: RunsRequest<Values<F>>) => Promise<number | void>;
-  },
-): Command {
+interface RunsDefinition<F extends Flags> {
+  readonly summary: string;
+  readonly flags?: F;
+  /** Text below the flags in the help. */
+  readonly details: string;
+  readonly examples: Command['examples'];
+  /** What to print if there is no store yet. Without it, a missing store is an error. */
+  readonly emptyStore?: (values: Values<F>) => readonly string[];
+  /** Returns the exit code; nothing means success. */
+  readonly run: (request: RunsRequest<Values<F>>) => Promise<number | void>;
+}
+
+/** A subcommand of `treadle runs`, such as `show ID`. */
+export function runsCommand<const F extends Flags>(usage: string, definition: RunsDefinition<F>): Command {
+  const command = storedRunsCommand(usage, definition);
+  return { ...command, name: `runs ${command.name}` };
+}
+
+/** A command about stored runs, such as `trace RUN`. Opens the store for `run`, and closes it afterwards. */
+export function storedRunsCommand<const F extends Flags>(usage: string, definition: RunsDefinition<F>): Command {
   const [name, ...positionals] = usage.split(' ');
   const { summary, flags, details, examples, emptyStore } = definition;
   return defineCommand<Flags>({
-    name: `runs ${name}`,
+    name: name!,
     summary,
     arguments: positionals,
     flags: { ...flags, ...LOCATION_FLAGS },

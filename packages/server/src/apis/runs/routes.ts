@@ -1,5 +1,6 @@
 import type { Answer, Effect, ErrorType, ResultBlock, RunFilter, RunStatus, RunSummary, Waiting } from '@treadle/core';
 import { exactText } from '@treadle/core/describe';
+import type { Trace } from '@treadle/core/trace';
 import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Context } from 'hono';
 import { z } from 'zod';
@@ -13,6 +14,7 @@ import { EVENTS, JSON_TYPE, route, type Parameter, type Parameters, type Route }
 import type { ListPage } from '../../wire.ts';
 import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../parse/query.ts';
 import { jsonObject, list, textOr, validateBody, variants } from '../../parse/validate.ts';
+import { wireTrace, wireTraceSummary } from './traces.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
 import type {
@@ -24,6 +26,7 @@ import type {
   WireForkPreview,
   WireRun,
   WireRunDetails,
+  WireTraceSummary,
   WireWaiting,
 } from './wire.ts';
 
@@ -256,7 +259,64 @@ export function runsRoutes({ runs, maxBodyBytes, heartbeatMs, stopping }: RunsOp
         });
       },
     }),
+    route({
+      method: 'GET',
+      path: '/v1/traces',
+      scope: 'runs:read',
+      summary: 'List the traces of runs',
+      query: FILTER_QUERY,
+      async handle(c) {
+        const caller = c.get('caller');
+        const { limit, ...filter } = parseFilter(c.req.query(), c.req.queries('label'), FILTER_QUERY);
+        const found = await runs.list({ ...filter, limit: limit + 1 }, caller);
+        const data: WireTraceSummary[] = [];
+        for (const { runId } of found.slice(0, limit)) {
+          const trace = await runs.trace(runId, caller);
+          if (trace) data.push(wireTraceSummary(trace));
+        }
+        const hasMore = found.length > limit;
+        return sendJson(c, {
+          object: 'list',
+          data,
+          has_more: hasMore,
+          next_cursor: hasMore ? cursorOf(found[limit - 1]!) : null,
+        } satisfies ListPage<WireTraceSummary>);
+      },
+    }),
+    route({
+      method: 'GET',
+      path: '/v1/traces/:id',
+      scope: 'runs:read',
+      summary: 'Get the trace of a run, with those of its child runs',
+      async handle(c) {
+        const caller = c.get('caller');
+        const { runId } = await runs.find(c.req.param('id'), caller);
+        const trace = await runs.trace(runId, caller);
+        if (!trace) throw notReplayable(runId);
+        const { children, forks } = await runs.family(runId, caller);
+        const traces: Trace[] = [];
+        for (const child of children) {
+          const one = await runs.trace(child.runId, caller);
+          if (one) traces.push(one);
+        }
+        return sendJson(
+          c,
+          wireTrace(
+            trace,
+            traces,
+            forks.map((fork) => fork.runId),
+          ),
+        );
+      },
+    }),
   ];
+}
+
+function notReplayable(runId: string): ApiError {
+  const message =
+    `The entries of the run ${JSON.stringify(runId)} do not replay, so it has no trace. ` +
+    `POST /v1/runs/${runId}/replay shows the first entry that differs.`;
+  return new ApiError(409, 'invalid_request_error', message, { param: 'run_id', code: 'run_not_replayable' });
 }
 
 interface Streaming<T> {
@@ -297,7 +357,7 @@ const time: Parameter = {
   schema: anyText,
 };
 
-const LIST_QUERY: Parameters = {
+const FILTER_QUERY: Parameters = {
   status: { description: `Some of ${STATUSES.join(', ')}, separated by commas.`, schema: anyText },
   model: { description: 'The name of the model.', schema: anyText },
   since: time,
@@ -312,6 +372,10 @@ const LIST_QUERY: Parameters = {
   search: { description: 'Words in the title.', schema: anyText },
   cursor: CURSOR,
   limit: LIMIT,
+};
+
+const LIST_QUERY: Parameters = {
+  ...FILTER_QUERY,
   include: {
     description: 'With `waiting`, each run has what it waits for.',
     schema: { type: 'string', enum: ['waiting'] },
@@ -334,8 +398,12 @@ function isWaitingIncluded({ include }: Query): boolean {
   throw badRequest('include must be waiting.', 'include');
 }
 
-function parseFilter(given: Query, labels: readonly string[] = []): RunFilter & { readonly limit: number } {
-  const query = checkedQuery(given, LIST_QUERY);
+function parseFilter(
+  given: Query,
+  labels: readonly string[] = [],
+  known: Parameters = LIST_QUERY,
+): RunFilter & { readonly limit: number } {
+  const query = checkedQuery(given, known);
   const { status, model, since, until, parent, session, task, search, cursor } = query;
   const statuses = status?.split(',');
   const unknown = statuses?.find((one) => !STATUSES.includes(one as RunStatus));

@@ -18,6 +18,7 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
+import { traceOf, type Trace } from '@treadle/core/trace';
 import { readRunFamily, runFileLines, type OwnedRequest } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
 import { storedState } from '../../history/conversation.ts';
@@ -83,8 +84,17 @@ export interface Runs {
   waitingOf(runs: readonly RunSummary[], caller: Caller): Promise<readonly (readonly Waiting[])[]>;
   /** The run with its child runs and long results, as `treadle runs import` reads it. */
   exported(runId: string, caller: Caller): Promise<Buffer>;
+  /** The trace of a run; undefined if its entries do not replay, or if it was deleted meanwhile. */
+  trace(runId: string, caller: Caller): Promise<Trace | undefined>;
+  /** The runs that come from a run: its child runs at every depth, and its forks. */
+  family(runId: string, caller: Caller): Promise<RunFamily>;
   /** Replays the journal of a run, without performing anything. */
   replay(runId: string, caller: Caller): Promise<{ readonly entries: number; readonly replayed: Replayed }>;
+}
+
+export interface RunFamily {
+  readonly children: readonly RunSummary[];
+  readonly forks: readonly RunSummary[];
 }
 
 /** The current state of a run. */
@@ -135,6 +145,9 @@ interface ForkLimits {
 
 /** The most characters that runs of a page wait for. The first one may exceed it. */
 const MAX_WAITING_CHARS = 4_000_000;
+
+/** The most child runs and forks of a run that its trace contains. */
+const MAX_FAMILY = 200;
 
 /** How often an act follows a run that moves from one process to another. */
 const MOST_MOVES = 3;
@@ -512,6 +525,22 @@ export function runs(engine: Engine, stored: Requests): Runs {
         if (isLarge) await nextTurn();
       }
       return Buffer.concat(lines);
+    },
+    async trace(runId, caller) {
+      return traceOf(await readEntries(store, runId, caller));
+    },
+    async family(runId, caller) {
+      const children: RunSummary[] = [];
+      const forks: RunSummary[] = [];
+      const { tenant } = caller;
+      async function addFamily(id: string): Promise<void> {
+        for (const run of await store.list({ parent: id, tenant, limit: MAX_FAMILY })) {
+          if (!run.runId.startsWith(`${id}.`)) forks.push(run);
+          else if (children.push(run) < MAX_FAMILY) await addFamily(run.runId);
+        }
+      }
+      await addFamily(runId);
+      return { children, forks };
     },
     async replay(runId, caller) {
       await findRun(runId, caller);

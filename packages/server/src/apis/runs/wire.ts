@@ -140,3 +140,106 @@ export interface WireEffect {
   readonly arguments?: string;
   readonly tool_effect?: ToolEffect;
 }
+
+/** A run as operators see it. It contains no texts of the conversation. */
+export interface WireTraceSummary {
+  readonly object: 'trace';
+  /** As in a `traceparent`. Child runs and forks have that of the run that they come from. */
+  readonly trace_id: string;
+  readonly run_id: string;
+  /** The run that it is a child or a fork of. */
+  readonly parent_run_id: string | null;
+  readonly task_id: string | null;
+  readonly session_id: string | null;
+  readonly tenant: string | null;
+  readonly agent: string | null;
+  readonly model: string;
+  readonly status: RunStatus;
+  readonly started_at: number;
+  readonly ended_at: number | null;
+  /** Without pauses, and without the time in which nobody drove it. */
+  readonly duration_ms: number;
+  readonly turns: number;
+  readonly calls: number;
+  readonly usage: {
+    readonly input_tokens: number;
+    readonly output_tokens: number;
+    readonly cached_tokens: number;
+    readonly reasoning_tokens: number;
+    readonly cost: number | null;
+  };
+  readonly failures: readonly WireTraceFailure[];
+}
+
+export interface WireTrace extends WireTraceSummary {
+  readonly steps: readonly WireTraceStep[];
+  /** Its child runs, at every depth. */
+  readonly children: readonly (WireTraceSummary & { readonly steps: readonly WireTraceStep[] })[];
+  /** The ids of its forks. */
+  readonly forks: readonly string[];
+}
+
+/** A turn. */
+export interface WireTraceStep {
+  readonly turn: number;
+  readonly started_at: number;
+  readonly ended_at: number | null;
+  readonly work: readonly WireTraceWork[];
+  readonly actions: readonly WireTraceAction[];
+}
+
+/** A model call, or a check: policies, guardrails, validation. */
+export interface WireTraceWork {
+  readonly effect: string;
+  readonly type: 'model' | 'check';
+  readonly name: string;
+  readonly started_at: number;
+  readonly ended_at: number | null;
+  readonly problem: 'error' | 'denied' | 'lost' | null;
+  /** The model that the provider says it was, and so on: of a model call that was answered. */
+  readonly model?: string;
+  readonly finish_reason?: string;
+  readonly usage?: WireTraceSummary['usage'];
+  /** Of a model call that had several. */
+  readonly attempts?: readonly {
+    readonly model: string;
+    readonly duration_ms: number;
+    readonly error_code: string | null;
+  }[];
+}
+
+/** A call. */
+export interface WireTraceAction {
+  /** `t3.1`: the second call of the third turn. */
+  readonly id: string;
+  readonly call_id: string;
+  readonly tool: string;
+  readonly status: 'queued' | 'running' | 'waiting' | 'succeeded' | 'failed' | 'denied';
+  readonly started_at: number | null;
+  readonly ended_at: number | null;
+  readonly ran_ms: number;
+  /** For people, clients and devices. */
+  readonly waited_ms: number;
+  /** How often it began. */
+  readonly attempts: number;
+  readonly error_type: string | null;
+  /** The rule of the policy that decided about it. */
+  readonly rule: string | null;
+  readonly child_run_id: string | null;
+}
+
+export interface WireTraceFailure {
+  /** The entry that tells of it. */
+  readonly seq: number;
+  readonly at: number;
+  /** Null: the run itself. */
+  readonly effect: string | null;
+  readonly tool: string | null;
+  readonly category: 'model' | 'tool' | 'policy' | 'limit' | 'validation' | 'infrastructure';
+  /** The code that AGENT-33 has for it, such as `F-TMO`. */
+  readonly code: string;
+  readonly type: string;
+  readonly severity: 'low' | 'medium' | 'high' | 'critical';
+  readonly retryable: boolean;
+  readonly recovered_by: 'retry' | 'fallback' | 'resume' | 'verified' | 'success' | 'compaction' | null;
+}
