@@ -1,4 +1,4 @@
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -45,6 +45,7 @@ async function openEdge() {
   return {
     link,
     agent,
+    folder,
     async [Symbol.asyncDispose]() {
       await link.close();
       await agent.close(0);
@@ -128,5 +129,22 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     await say('And you?');
     await page.getByText('I am here.').waitFor();
     expect(model.requests[2]!.tools).toEqual([]);
+  });
+
+  test('show the output of a call while it runs', async () => {
+    await using edge = await openEdge();
+    const { link, folder } = edge;
+    const command = 'echo begun; until [ -e go ]; do sleep 0.05; done; echo ended';
+    const model = scriptedModel([{ calls: [{ name: 'bash', arguments: { command } }] }, 'It is done.']);
+    await using server = await startInProcess(model, { executors: [deviceExecutor(link)], devices: link });
+    await using opened = await openPage(launched, `${server.url}/#/devices/pi`);
+    const { page } = opened;
+    await page.getByRole('link', { name: 'Chat with its tools' }).click();
+    await page.locator('#message').fill('Begin');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('begun', { exact: true }).waitFor();
+    writeFileSync(join(folder, 'go'), '');
+    await page.getByText('It is done.').waitFor();
+    expect(JSON.stringify(model.requests[1]!.messages.at(-1))).toContain('begun\\nended');
   });
 });
