@@ -4,7 +4,7 @@
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -13,6 +13,9 @@ import { edgeLink, type EdgeLink } from '@treadle/edge';
 
 const CALLS = 2_000;
 const PROCESS = fileURLToPath(new URL('process.ts', import.meta.url));
+const AGENT = fileURLToPath(new URL('../../packages/edge/dist/device/main.js', import.meta.url));
+/** Until the agent is connected and idle. */
+const SETTLE_MS = 5_000;
 const children: ChildProcess[] = [];
 const folders: string[] = [];
 
@@ -107,6 +110,23 @@ async function linkTo(url: string, count: number): Promise<EdgeLink> {
   return link;
 }
 
+/** The idle agent as it is installed, after a build, beside a process of bare Node. */
+async function agentMemory(url: string): Promise<string> {
+  if (!existsSync(AGENT)) return 'not measured: run npm run build first';
+  const folder = temporary(tmpdir());
+  const file = join(folder, 'edge.toml');
+  writeFileSync(
+    file,
+    `[agent]\nid = "idle"\ncapabilities = ["shell"]\n[tools]\nsandboxing = "none"\n` +
+      `[edge]\nbroker = "${url}"\nstore = "store"\n`,
+  );
+  const bare = await launch(process.execPath, ['-e', 'console.log("ready"); setInterval(() => {}, 1e6)'], /ready/);
+  const agent = await launch(process.execPath, [AGENT, '--config', file], /is ready/);
+  await new Promise((done) => setTimeout(done, SETTLE_MS));
+  const [own, least] = [agent, bare].map((one) => residentKb(one) / 1024);
+  return `${own!.toFixed(1)} MB, bare Node ${least!.toFixed(1)} MB, ${(own! - least!).toFixed(1)} MB more`;
+}
+
 const [kind = 'embedded'] = process.argv.slice(2);
 try {
   for (const [where, under] of [
@@ -131,6 +151,7 @@ try {
     `${kind}, 100 devices: ${await throughput(link, 100)} calls a second, ${perDevice.toFixed(0)} kB of the broker for each`,
   );
   await link.close();
+  console.log(`the idle agent of a device: ${await agentMemory(url)}`);
 } finally {
   for (const child of children) child.kill('SIGKILL');
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
