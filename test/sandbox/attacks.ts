@@ -294,6 +294,11 @@ print('WORKED')
   ),
   succeeds('write to /etc', 'root', `: >"/etc/$MARK" && rm "/etc/$MARK"`),
   succeeds('write to /usr/local/bin', 'root', `: >"/usr/local/bin/$MARK" && rm "/usr/local/bin/$MARK"`),
+  {
+    name: 'add a program to a folder of PATH',
+    promise: 'root',
+    sh: 'for at in $(echo "$PATH" | tr : " "); do if : >"$at/$MARK"; then rm "$at/$MARK"; echo WORKED; fi; done',
+  },
   succeeds(
     'change what the kernel starts at a crash',
     'root',
@@ -564,6 +569,7 @@ libc.syscall(437, -100, b'suid11', how, 24)`,
     py: `
 libc.creat(b'suid12', 0o4755)`,
   }),
+  succeeds('list the keys of the user', 'keyring', 'grep -q . /proc/keys'),
   {
     name: 'read the session keyring by a call of 32 bits',
     promise: 'keyring',

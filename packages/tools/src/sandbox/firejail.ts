@@ -79,6 +79,7 @@ const WALLS = [
   'protocol unix,inet,inet6,netlink',
   'private-dev',
   'private-tmp',
+  'blacklist /proc/keys',
   'dbus-user none',
   'dbus-system none',
 ];
@@ -86,7 +87,8 @@ const WALLS = [
 function boxProfile(box: Box): string {
   const { folder, home, readable, writable } = box;
   const files = box.files.map(({ from }) => from);
-  const shown = [folder, ...files, ...writable, ...readable.filter((path) => !KEPT.has(path.split('/')[1]!))];
+  const others = [...files, ...readable.filter((path) => !KEPT.has(path.split('/')[1]!))];
+  const shown = [folder, ...writable, ...others];
   const isShown = (path: string): boolean => shown.some((one) => isWithin(path, one));
   const hidden = [
     ...below('/').filter((path) => !KEPT.has(path.slice(1)) && !isShown(path) && !isWithin(path, home)),
@@ -98,6 +100,8 @@ function boxProfile(box: Box): string {
     ...WALLS,
     ...shown.map((path) => `whitelist ${path}`),
     'read-only /',
+    // What is shown in a folder that is hidden is a mount of its own, which the line before does not reach.
+    ...others.map((path) => `read-only ${path}`),
     'read-only /dev',
     'read-write /dev/shm',
     ...[folder, ...writable].map((path) => `read-write ${path}`),

@@ -25,7 +25,7 @@ size=$(ulimit -t); [ "$size" = 30 ] && ok cpu || no cpu "$size seconds"
 export const LINUX_SCRIPT: string = `${FUNCTIONS}
 field() { while read -r name value rest; do [ "$name" = "$1:" ] && echo "$value"; done </proc/self/status; }
 
-seen=; for path in /usr/.treadle-probe /etc/.treadle-probe /.treadle-probe; do writes "$path" && seen="$seen $path"; done
+seen=; for path in /usr /etc / $(echo "$PATH" | tr : ' '); do writes "$path/.treadle-probe" && rm "$path/.treadle-probe" && seen="$seen $path"; done
 ( exec 3>>/proc/sys/kernel/core_pattern ) 2>/dev/null && seen="$seen /proc/sys"
 mkdir -p "$1" 2>/dev/null; writes "$1/written"; report root "$seen"
 ${EVERYWHERE}
