@@ -149,16 +149,18 @@ function topsOf({ folder, readable, writable, room }: Box, ...programs: (string 
  * can be written as a folder. The kernel demands capabilities for the rest of what others may not use, such as /proc/kcore.
  */
 const KERNEL_FILES = ['/proc/sys', '/proc/sysrq-trigger', '/proc/acpi', '/proc/scsi', '/proc/fs'];
-const KERNEL_SECRETS = ['/proc/keys', '/proc/timer_list', '/proc/kpageflags'];
+const KERNEL_SECRETS = ['/proc/timer_list', '/proc/kpageflags'];
+/** Names of the keys of a user, whoever that is. */
+const KEYS = '/proc/keys';
 
 let kernelMounts: { readonly files: readonly string[]; readonly secrets: readonly string[] } | undefined;
 
 function kernelOptions({ blank }: Box): readonly string[] {
-  if (process.getuid?.() !== 0) return [];
+  const isRoot = process.getuid?.() === 0;
   // Each mount takes time, and most machines have nothing in most of these folders.
   kernelMounts ??= {
-    files: KERNEL_FILES.filter(canBeWritten),
-    secrets: KERNEL_SECRETS.filter((path) => existsSync(path)),
+    files: isRoot ? KERNEL_FILES.filter(canBeWritten) : [],
+    secrets: [KEYS, ...(isRoot ? KERNEL_SECRETS : [])].filter((path) => existsSync(path)),
   };
   const { files, secrets } = kernelMounts;
   return [
