@@ -24,13 +24,16 @@ export type {
   UsedKey,
 } from './ports/requests.ts';
 export { backupStore, restoreStore, type BackupOptions, type Restored, type RestoreOptions } from './sqlite/backup.ts';
+export type { ProgressOptions, StoreProblem, StoreProgress, StoreReport } from './check.ts';
+export { checkStore } from './sqlite/check.ts';
+export { checkPostgresStore } from './postgres/check.ts';
 export {
-  checkStore,
-  type ProgressOptions,
-  type StoreProblem,
-  type StoreProgress,
-  type StoreReport,
-} from './sqlite/check.ts';
+  migrateStore,
+  type MigrateStoreOptions,
+  type MigrationProgress,
+  type MigrationReport,
+} from './migrate/migrate.ts';
+export type { PartSum } from './migrate/compare.ts';
 export {
   lineChecksum,
   parentOf,

@@ -5,7 +5,7 @@ import type {
   Extension,
   NewConversation,
 } from '../ports/conversations.ts';
-import { checkName, conversationExists, indexedText, toConversation, wordsIn } from '../records/conversations.ts';
+import { checkName, conversationExists, searchWords, toConversation } from '../records/conversations.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
 import type { Requests } from './requests.ts';
 import { PRUNE_BATCH_ENTRIES } from './runs.ts';
@@ -410,14 +410,4 @@ function toRecord({ conversation, tenant, title, head, instructions, ...row }: C
     head: head && text(head),
     instructions: instructions && text(instructions),
   });
-}
-
-/** A word that is longer is cut: PostgreSQL takes 2,046 bytes. */
-const MAX_WORD_CHARS = 500;
-
-/** The words of a text, without case and diacritics. */
-function searchWords(given: string, order: 'any' | 'in order' = 'any'): readonly string[] {
-  const folded = indexedText(given).normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
-  const words = wordsIn(folded).map((word) => word.slice(0, MAX_WORD_CHARS).toWellFormed());
-  return order === 'any' ? [...new Set(words)] : words;
 }

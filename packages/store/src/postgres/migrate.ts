@@ -1,5 +1,6 @@
 import { TreadleError } from '@treadle/core';
 import type { Database, Query } from './connection.ts';
+import { storeIncomplete } from '../records/errors.ts';
 import { isLockTimeout, storeError } from './failure.ts';
 import { MIGRATIONS } from './schema.ts';
 
@@ -28,7 +29,7 @@ const MOST_LOCK_TIMEOUTS = 60;
 
 export interface MigrateOptions {
   readonly migrations?: readonly Migration[];
-  /** The store is created or continued by `moveStore`. Nobody else opens it before it is complete. */
+  /** The store is created or continued by `migrateStore`. Nobody else opens it before it is complete. */
   readonly isFilled?: boolean;
 }
 
@@ -130,7 +131,7 @@ async function performAlone(statements: readonly string[], connect: Database['co
 }
 
 /** While a store is filled, its version is negative, so that nobody opens it. */
-async function setVersion(query: Query, version: number): Promise<void> {
+export async function setVersion(query: Query, version: number): Promise<void> {
   await query(`UPDATE treadle.store SET version = ${version}`);
 }
 
@@ -164,12 +165,4 @@ function checkedVersion(
   }
   if (stored < 0 && !isFilled) throw storeIncomplete(location);
   return version;
-}
-
-/** A store that `moveStore` has not completed. */
-function storeIncomplete(location: string): TreadleError {
-  return new TreadleError(
-    'store-locked',
-    `The store ${location} is not complete: "treadle store migrate" is filling it, or was stopped. Run it again with the same stores.`,
-  );
 }

@@ -14,7 +14,7 @@ import { openNotices } from './notices.ts';
 import { openRequests } from './requests.ts';
 import { runQueue, type RunQueue } from './run-queue.ts';
 import { openRuns } from './runs.ts';
-import { migrate } from './migrate.ts';
+import { migrate, type MigrateOptions } from './migrate.ts';
 import { openStreams } from './streams.ts';
 
 export interface PostgresOptions {
@@ -56,10 +56,18 @@ export async function postgresStore(url: string, options: PostgresOptions = {}):
     );
   }
   checkOptions('postgresStore', options, { names: OPTIONS });
+  return openPostgres(url, options, {});
+}
+
+export async function openPostgres(
+  url: string,
+  options: PostgresOptions,
+  migrating: Pick<MigrateOptions, 'isFilled'>,
+): Promise<PostgresStore> {
   const { leaseTtlMs: ttlMs = 4_000, retryMs = 10_000, connections = 10, holder = thisProcess() } = options;
   const db = await openConnections({ url, connections, retryMs });
   try {
-    await migrate(db);
+    await migrate(db, migrating);
   } catch (error) {
     await db.close();
     throw error;

@@ -58,3 +58,13 @@ export function checkName(name: string): void {
 export function conversationExists(id: string): TreadleError {
   return new TreadleError('run-exists', `A conversation "${id}" already exists, so nothing was written.`);
 }
+
+/** A word that is longer is cut: PostgreSQL takes 2,046 bytes. */
+const MAX_WORD_CHARS = 500;
+
+/** The words of a text, without case and diacritics. */
+export function searchWords(given: string, order: 'any' | 'in order' = 'any'): readonly string[] {
+  const folded = indexedText(given).normalize('NFD').replace(/\p{M}/gu, '').toLowerCase();
+  const words = wordsIn(folded).map((word) => word.slice(0, MAX_WORD_CHARS).toWellFormed());
+  return order === 'any' ? [...new Set(words)] : words;
+}

@@ -50,3 +50,11 @@ export function storeClosed(runId: string): TreadleError {
     `The store was closed while run "${runId}" was driven. Wait until the run is done, or detach it, before closing.`,
   );
 }
+
+/** A store that `migrateStore` has not completed. */
+export function storeIncomplete(location: string): TreadleError {
+  return new TreadleError(
+    'store-locked',
+    `The store ${location} is not complete: "treadle store migrate" is filling it, or was stopped. Run it again with the same stores.`,
+  );
+}

@@ -8,7 +8,7 @@ import { entries, entry } from '../../test/entries.ts';
 import { remote } from '../../test/remote.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { backupStore, restoreStore } from './backup.ts';
-import type { StoreProgress } from './check.ts';
+import type { StoreProgress } from '../check.ts';
 import { sqliteStore, type SqliteStore } from './store.ts';
 
 // Starting processes is slow on a busy machine.

@@ -3,9 +3,9 @@ import { open } from 'node:fs/promises';
 import path from 'node:path';
 import { TreadleError } from '@treadle/core';
 import { createFolder } from '../folders.ts';
-import { checkStore, requireStore, type ProgressOptions, type StoreProblem, type StoreProgress } from './check.ts';
-import type { StoreReport } from './check.ts';
-import { inTransaction, pragma, versionOf } from './database.ts';
+import type { ProgressOptions, StoreProblem, StoreProgress, StoreReport } from '../check.ts';
+import { checkStore, requireStore } from './check.ts';
+import { inTransaction, pragma, versionOf, type VersionOptions } from './database.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName, temporaryName } from './files.ts';
 import { backup, DatabaseSync } from './node-sqlite.ts';
@@ -280,12 +280,12 @@ function requireContent(file: string): void {
 }
 
 /** Every connection of a store in WAL mode has a shared lock, so an exclusive one shows that there is none. */
-function requireUnused(file: string): void {
+export function requireUnused(file: string, options: VersionOptions = {}): void {
   try {
     const db = new DatabaseSync(file, { timeout: 0 });
     try {
       db.exec('PRAGMA locking_mode = EXCLUSIVE; BEGIN EXCLUSIVE');
-      versionOf(db, file);
+      versionOf(db, file, options);
     } finally {
       db.close();
     }

@@ -7,7 +7,8 @@ import { entry, startedWith } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import { backupStore } from './backup.ts';
-import { checkStore, type StoreProblem, type StoreProgress } from './check.ts';
+import type { StoreProblem, StoreProgress } from '../check.ts';
+import { checkStore } from './check.ts';
 import type { SqliteStore } from './store.ts';
 
 // Starting a thread is slow on a busy machine.

@@ -3,6 +3,7 @@ import path from 'node:path';
 import { crc32 } from 'node:zlib';
 import { TreadleError, type JournalEntry } from '@treadle/core';
 import { createFolder } from '../folders.ts';
+import { storeIncomplete } from '../records/errors.ts';
 import { splitInput } from '../records/input.ts';
 import { factColumns, inputOf, parseJson } from '../records/json.ts';
 import { createBudgetTables, splitBudgets } from './budgets.ts';
@@ -394,7 +395,7 @@ function runNumbers(db: DatabaseSync): readonly number[] {
 }
 
 /** Opens a store, or creates one that only this user can read. Does not write to an existing store of this version. */
-export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync {
+export function openDatabase(file: string, busyTimeoutMs: number, options: VersionOptions = {}): DatabaseSync {
   let db: DatabaseSync | undefined;
   try {
     if (file !== ':memory:') {
@@ -405,7 +406,7 @@ export function openDatabase(file: string, busyTimeoutMs: number): DatabaseSync 
     // A migration is durable when it returns, also on macOS, where a plain sync does not reach the disk.
     db.exec(`PRAGMA busy_timeout = ${busyTimeoutMs}; PRAGMA synchronous = FULL; PRAGMA fullfsync = ON`);
     enableWal(db, busyTimeoutMs);
-    migrate(db, file);
+    migrate(db, file, options);
     // From now on, the store waits for locks, syncs and moves the log itself, without blocking the event loop.
     db.exec('PRAGMA busy_timeout = 0; PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0');
     // A reader, such as a backup, can make the log long. When it starts again from its beginning, it is cut to this size.
@@ -438,8 +439,9 @@ function enableWal(db: DatabaseSync, busyTimeoutMs: number): void {
   }
 }
 
-function migrate(db: DatabaseSync, file: string): void {
-  if (inTransaction(db, 'BEGIN', () => versionOf(db, file)) === VERSION) return;
+function migrate(db: DatabaseSync, file: string, options: VersionOptions): void {
+  if (inTransaction(db, 'BEGIN', () => versionOf(db, file, options)) === VERSION) return;
+  if (pragma(db, 'user_version') < 0) throw filledByAnother(file);
   try {
     migrateEntries(db, file, new Map());
   } catch (error) {
@@ -480,8 +482,16 @@ function migrateEntries(db: DatabaseSync, file: string, readable: ReadableEntrie
   });
 }
 
-export function versionOf(db: DatabaseSync, file: string): number {
-  const version = pragma(db, 'user_version');
+export interface VersionOptions {
+  /** The store may be one that `migrateStore` is filling. Nobody else opens it before it is complete. */
+  readonly isFilled?: boolean;
+}
+
+export function versionOf(db: DatabaseSync, file: string, { isFilled = false }: VersionOptions = {}): number {
+  const stored = pragma(db, 'user_version');
+  // While a store is filled, its version is negative.
+  if (stored < 0 && !isFilled) throw storeIncomplete(file);
+  const version = Math.abs(stored);
   if (pragma(db, 'application_id') !== APPLICATION) {
     if (version === 0 && !db.prepare('SELECT 1 FROM sqlite_schema LIMIT 1').get()) return 0;
     throw new TreadleError(
@@ -493,6 +503,18 @@ export function versionOf(db: DatabaseSync, file: string): number {
   throw new TreadleError(
     'store-newer',
     `The store ${file} has version ${version}, but this Treadle supports versions up to ${MIGRATIONS.length}. Update Treadle, or choose another store.`,
+  );
+}
+
+/** In a transaction. */
+export function markFilled(db: DatabaseSync, isFilled: boolean): void {
+  db.exec(`PRAGMA user_version = ${isFilled ? -VERSION : VERSION}`);
+}
+
+function filledByAnother(file: string): TreadleError {
+  return new TreadleError(
+    'store-failed',
+    `Another version of Treadle has begun to fill the store ${file}. Delete the file, and begin again.`,
   );
 }
 

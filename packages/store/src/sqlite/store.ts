@@ -71,8 +71,12 @@ export function sqliteStore(file: string, options: SqliteOptions = {}): SqliteSt
   const location = file === ':memory:' ? file : path.resolve(file);
   const machine = thisMachine(location, options);
   const db = openDatabase(location, machine.busyTimeoutMs);
-  const disk = file === ':memory:' ? { sync: () => {} } : openWal(db, location);
-  return storeOn(db, { ...machine, ...disk });
+  return file === ':memory:' ? storeOn(db, { ...machine, sync: () => {} }) : storeInFile(db, location, options);
+}
+
+/** A store in the file that a connection has opened. */
+export function storeInFile(db: DatabaseSync, location: string, options: SqliteOptions = {}): SqliteStore {
+  return storeOn(db, { ...thisMachine(location, options), ...openWal(db, location) });
 }
 
 /** The machine that this process runs on, without its disk. */

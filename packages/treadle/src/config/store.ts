@@ -108,7 +108,7 @@ export function requireStoreInFile(location: StoreLocation): asserts location is
   rejectMemoryStore(location);
   if (location.type === 'sqlite') return;
   throw new CommandError(
-    `The store ${storeText(location)} is a database of PostgreSQL. Back it up, restore and check it with the tools of PostgreSQL, such as pg_dump; "treadle runs export" saves single runs.`,
+    `The store ${storeText(location)} is a database of PostgreSQL. Back it up and restore it with the tools of PostgreSQL, such as pg_dump and pg_restore, or copy it to a file with "treadle store migrate"; "treadle runs export" saves single runs.`,
   );
 }
 

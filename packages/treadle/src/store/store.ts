@@ -1,12 +1,20 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import type { ProgressOptions, StoreProblem, StoreProgress, StoreReport } from '@treadle/store';
+import type { MigrationProgress, ProgressOptions, StoreProblem, StoreProgress, StoreReport } from '@treadle/store';
 import type * as StorePackage from '@treadle/store';
 import { CommandError, defineCommand, EXIT, SUMMARIES } from '../command-line/command.ts';
 import type { Command, CommandGroup, Flags, Values } from '../command-line/command.ts';
 import { LOCATION_FLAGS } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
-import { createStoreFolder, loadStorePackage, missingStoreText, requireStoreInFile } from '../config/store.ts';
+import {
+  createStoreFolder,
+  loadStorePackage,
+  missingStoreText,
+  parseStoreUrl,
+  rejectMemoryStore,
+  requireStoreInFile,
+  storeText,
+} from '../config/store.ts';
 import type { Io } from '../terminal/io.ts';
 import { plural } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
@@ -16,6 +24,8 @@ interface StoreRequest<V> {
   readonly values: V;
   /** The file of the store. */
   readonly store: string;
+  /** The URL of a store in PostgreSQL. Undefined: it is in a file. */
+  readonly url: string | undefined;
   /** The argument as a path. */
   readonly file: string;
   readonly functions: typeof StorePackage;
@@ -46,13 +56,15 @@ function storeCommand<const F extends Flags>(
     examples,
     async run({ values, arguments: args }, io) {
       const { store } = await resolveContext(values, io);
-      requireStoreInFile(store);
+      if (name === 'check') rejectMemoryStore(store);
+      else requireStoreInFile(store);
       const progress = progressLine(io);
       const interrupt = catchInterrupt(io);
       try {
         return await definition.run({
           values: values as Values<F>,
           store: store.file,
+          url: store.type === 'postgres' ? store.url : undefined,
           file: resolve(io.cwd, args[0] ?? ''),
           functions: await loadStorePackage(),
           long: { onProgress: progress.show, signal: interrupt.signal },
@@ -117,13 +129,15 @@ const checkCommand = storeCommand('check', {
   summary: 'Check that everything in the store is intact',
   flags: { json: { type: 'switch', help: 'Print JSON' } },
   details:
-    'Checks the database file, reads all entries, snapshots, long results and responses, and replays every run. Servers and\n' +
-    'runs can use the store meanwhile. Exits with 0 if there is no problem, with 1 if there is one. To check a backup, name\n' +
-    'it with --store sqlite:FILE.',
+    'Checks the database file (not that of PostgreSQL), reads all entries, snapshots, long results and responses, and replays\n' +
+    'every run. Servers and runs can use the store meanwhile. Exits with 0 if there is no problem, with 1 if there is one. To\n' +
+    'check a backup, name it with --store sqlite:FILE.',
   examples: ['treadle store check', 'treadle store check --store sqlite:/backups/treadle-2026-11-15.db --json'],
-  async run({ values, store, functions, long, print, note }) {
-    requireStoreFile(store);
-    const report = await functions.checkStore(store, long);
+  async run({ values, store, url, functions, long, print, note }) {
+    if (url === undefined) requireStoreFile(store);
+    const report = await (url === undefined
+      ? functions.checkStore(store, long)
+      : functions.checkPostgresStore(url, long));
     const { problems } = report;
     if (values.json) print(JSON.stringify(report, null, 2));
     else print(...problemLines(problems));
@@ -134,10 +148,61 @@ const checkCommand = storeCommand('check', {
   },
 });
 
+const migrateCommand = defineCommand({
+  name: 'store migrate',
+  summary: 'Copy a store into an empty one of another kind, such as PostgreSQL',
+  arguments: ['FROM', 'TO'],
+  flags: { json: { type: 'switch', help: 'Print JSON' }, cwd: LOCATION_FLAGS.cwd },
+  notes: [
+    'FROM and TO are URLs of stores: sqlite:PATH or postgres://USER@HOST/DATABASE. Stop all servers and runs first: it refuses\n' +
+      'a store that another process uses. FROM is not changed. TO is created if it does not exist; nobody can open it before it\n' +
+      'is complete. Everything is copied except leases, then read from both stores and compared. If it is stopped, run it again\n' +
+      'with the same stores: it goes on where it was. Name the database itself, not a pooler. PGPASSWORD has the password if the\n' +
+      'URL has none.',
+  ],
+  examples: ['treadle store migrate sqlite:.treadle/treadle.db postgres://treadle@db.internal/treadle'],
+  async run({ values, arguments: args }, io) {
+    const [from, to] = args.map((url, index) =>
+      migratedStore(url, index === 0 ? 'FROM' : 'TO', resolve(io.cwd, values.cwd ?? '.')),
+    );
+    const progress = progressLine(io);
+    const interrupt = catchInterrupt(io);
+    try {
+      const { migrateStore } = await loadStorePackage();
+      const report = await migrateStore(from!.url, to!.url, { onProgress: progress.show, signal: interrupt.signal });
+      progress.clear();
+      if (values.json) io.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+      const counts = Object.entries(report.parts).filter(([, { rows }]) => rows > 0);
+      const text = counts
+        .map(([part, { rows }]) => `${rows.toLocaleString('en')} ${part.replaceAll('_', ' ')}`)
+        .join(', ');
+      io.stderr.write(
+        `Copied and compared${text === '' ? ': the store is empty' : ` ${text}`}.\nNow set [store] url to ${to!.text}. ${from!.text} is unchanged: do not use both.\n`,
+      );
+      return EXIT.completed;
+    } catch (error) {
+      progress.clear();
+      if (!interrupt.signal.aborted) throw error;
+      io.stderr.write('Stopped. Run it again with the same stores to go on.\n');
+      return EXIT.cancelled;
+    } finally {
+      progress.clear();
+      interrupt.release();
+    }
+  },
+});
+
+function migratedStore(given: string, from: string, folder: string): { readonly url: string; readonly text: string } {
+  const location = parseStoreUrl(given, { from, folder });
+  rejectMemoryStore(location);
+  const text = location.type === 'sqlite' ? `sqlite:${location.file}` : storeText(location);
+  return { url: location.type === 'sqlite' ? text : location.url, text };
+}
+
 export const storeGroup: CommandGroup = {
   name: 'store',
   summary: SUMMARIES.store,
-  commands: [backupCommand, restoreCommand, checkCommand],
+  commands: [backupCommand, restoreCommand, checkCommand, migrateCommand],
   notes: ['Do not copy the file of a store with other tools while it is in use: the copy can lack the last changes.'],
 };
 
@@ -158,11 +223,13 @@ function problemLines(problems: readonly StoreProblem[]): readonly string[] {
   return [...groups].flatMap(([name, group]) => [name, ...group.map(({ message }) => `  ${message}`)]);
 }
 
+type Progress = StoreProgress | MigrationProgress;
+
 const PROGRESS_MS = 1_000;
 const MEGABYTE = 1_000_000;
 
 /** On a terminal, a line about the progress of work that takes longer than a second. */
-function progressLine(io: Io): { readonly show: (progress: StoreProgress) => void; readonly clear: () => void } {
+function progressLine(io: Io): { readonly show: (progress: Progress) => void; readonly clear: () => void } {
   let shownAt = performance.now();
   let visible = false;
   return {
@@ -179,15 +246,17 @@ function progressLine(io: Io): { readonly show: (progress: StoreProgress) => voi
   };
 }
 
-function progressText({ step, done, total }: StoreProgress): string {
-  const amount = (value: number): string =>
-    Math.round(step === 'check' ? value : value / MEGABYTE).toLocaleString('en');
-  return `${STEPS[step]} ${amount(done)} of ${amount(total)} ${step === 'check' ? 'runs and responses' : 'MB'}`;
+function progressText({ step, done, total }: Progress): string {
+  const [verb, unit] = STEPS[step];
+  const amount = (value: number): string => Math.round(unit === 'MB' ? value / MEGABYTE : value).toLocaleString('en');
+  return `${verb} ${amount(done)} of ${amount(total)} ${unit}`;
 }
 
 const STEPS = {
-  copy: 'Copied',
-  check: 'Checked',
-  keep: 'Copied the replaced store:',
-  replace: 'Replaced',
-} as const satisfies Record<StoreProgress['step'], string>;
+  copy: ['Copied', 'MB'],
+  check: ['Checked', 'runs and responses'],
+  keep: ['Copied the replaced store:', 'MB'],
+  replace: ['Replaced', 'MB'],
+  migrate: ['Copied', 'entries and rows'],
+  verify: ['Compared', 'entries and rows'],
+} as const satisfies Record<Progress['step'], readonly [string, string]>;
