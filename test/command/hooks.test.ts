@@ -68,6 +68,23 @@ test('result filters of the module change what the model sees', async () => {
   expect(last).not.toContain('sk-1234');
 });
 
+test('filters and the check of answers apply to a single call, whose result is what a model would get', async () => {
+  const code = `
+    export const guardrails = { input: [() => 'No model.'] };
+    export const verifyAnswer = () => ({ type: 'refused', reason: 'nobody may answer here.' });
+    export const resultFilters = [{ name: 'none', filter: () => ({ type: 'changed', content: '[text]' }) }];`;
+  await configure(code);
+  file('notes.txt', 'sk-1234');
+  expect(await treadle('tools', 'call', 'read', '{"path":"notes.txt"}')).toMatchObject({ code: 0, stdout: '[text]\n' });
+  const write = ['tools', 'call', 'write', '{"path":"a.txt","content":"a"}'];
+  const { type, shows, exit, screen } = fakeTerminal(write, folder);
+  await shows('Allow it?');
+  type('y\r');
+  expect(await exit).toBe(4);
+  expect(screen()).toContain('was refused: nobody may answer here.');
+  expect(existsSync(join(folder, 'a.txt'))).toBe(false);
+});
+
 test('a run with guardrails is resumed with them, and not without', async () => {
   await configure(NO_PASSWORDS, { status: 400, message: 'down' }, { text: ['The password is 1.'] });
   expect(await treadle('run', 'Log me in.')).toMatchObject({ code: 1 });

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
-import { tool, type Message, type Model, type Policy, type Tool } from '@treadle/core';
+import { tool, type Guardrail, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey, type ApiKey } from '@treadle/server';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
@@ -1067,6 +1067,23 @@ describe('conversations', () => {
     while (model.requests.length < 4) await setImmediate();
     expect((await getChat(server, other)).title).toBe(title);
     expect((await server.send('GET', '/v1/chat?search=weather')).body.data).toHaveLength(1);
+  });
+
+  test('keep their first title if a guardrail stops the message, before the model gets it, or the title', async () => {
+    const checked: string[] = [];
+    const check = ({ text }: { readonly text: string }) => checked.push(text) > 0 && !text.includes('secret');
+    const isFine: Guardrail = (answer) => check(answer) || 'It is secret.';
+    using model = scriptedModel(['Cold.', 'A secret city']);
+    const guardrails = { input: [isFine], output: [isFine] };
+    await using server = await startInProcess(model, { store, chatTitles: true, guardrails });
+    const [{ conversation_id: stopped }] = (await chat(server, { message: 'A secret' })) as [ChatEvent];
+    while (checked.length < 2) await setImmediate();
+    expect(model.requests).toEqual([]);
+    const [{ conversation_id: id }] = (await chat(server, { message: 'Oslo?' })) as [ChatEvent];
+    while (checked.length < 6) await setImmediate();
+    expect(checked).toEqual(['A secret', 'A secret', 'Oslo?', 'Cold.', 'Oslo?', 'A secret city']);
+    expect((await getChat(server, stopped)).title).toBe('A secret');
+    expect((await getChat(server, id)).title).toBe('Oslo?');
   });
 
   test('are exported as JSON and as Markdown', async () => {

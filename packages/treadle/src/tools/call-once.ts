@@ -4,6 +4,7 @@ import { callingModel } from '@treadle/tools/calling-model';
 import { EXIT, type Values } from '../command-line/command.ts';
 import type { LOG_FLAGS, YES_FLAG } from '../command-line/flags.ts';
 import type { CommandContext } from '../config/context.ts';
+import { loadHooks } from '../config/hooks.ts';
 import { commandPolicy, requestExplainer } from '../policy/command-policy.ts';
 import { approveByFlag, askApproval, askQuestion, userName } from '../run/ask-approval.ts';
 import { openCallLog } from '../run/call-log.ts';
@@ -45,6 +46,8 @@ export async function callOnce(options: {
   const { tool, given, context, values, io, place } = options;
   const text = given === '-' ? await readStdin(io) : given;
   checkToolArguments(text);
+  // Guardrails check what a model gets and says, and there is none.
+  const { guardrails: _, ...hooks } = await loadHooks(context.loaded);
   const canAsk = canAskOn(io);
   const status = values.json ? NO_STATUS : statusLine(io);
   const writeLine = (line: string): void => {
@@ -66,7 +69,7 @@ export async function callOnce(options: {
   let answered: CallAnswered | undefined;
   try {
     const result = await driveRun({
-      start: { model: callingModel(tool.name, text), tools: [tool], policy, input: 'One call.', maxTurns: 1 },
+      start: { model: callingModel(tool.name, text), tools: [tool], policy, ...hooks, input: 'One call.', maxTurns: 1 },
       store: memoryJournal(),
       signal: interrupt.signal,
       stopping: 'cancel',
@@ -79,6 +82,7 @@ export async function callOnce(options: {
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
       ...(values.yes && { approve: approveByFlag }),
+      onRefused: writeLine,
       user: userName(),
       logCalls: openCallLog(values.log, { cwd: io.cwd, writeLine }, policy),
     });

@@ -31,7 +31,7 @@ const MAX_CONCURRENT = 4;
  * and so does one that somebody has set meanwhile.
  */
 export function titleWriter(
-  engine: Pick<Engine, 'models' | 'namedAgents' | 'store' | 'log' | 'metrics' | 'ledgerFor'>,
+  engine: Pick<Engine, 'models' | 'namedAgents' | 'store' | 'log' | 'metrics' | 'ledgerFor' | 'everyRun'>,
   stopping: AbortSignal,
 ): (untitled: Untitled) => void {
   const { store, log, metrics } = engine;
@@ -40,6 +40,7 @@ export function titleWriter(
   async function askModel({ message, model, caller }: Untitled): Promise<string> {
     const ledger = engine.ledgerFor?.(caller);
     const chosen = modelNamed(engine, model);
+    const { guardrails } = engine.everyRun ?? {};
     if (isDemo(chosen) || count >= MAX_CONCURRENT || stopping.aborted) return '';
     count += 1;
     try {
@@ -47,6 +48,7 @@ export function titleWriter(
         model: chosen,
         journal: memoryJournal(),
         ...(ledger && { ledger }),
+        ...(guardrails && { guardrails, principal: caller }),
         instructions: INSTRUCTIONS,
         input: messageText(message).slice(0, MAX_MESSAGE_CHARS),
         maxTurns: 1,
