@@ -241,6 +241,8 @@ describe('keys and certificates', () => {
     const web = new WebSocketServer({ server, handleProtocols: (offered) => offered.has('mqtt') && 'mqtt' });
     web.on('connection', (socket) => {
       const tcp = connect(broker.port, '127.0.0.1');
+      // A broker that is killed resets its connections.
+      for (const one of [tcp, socket]) one.on('error', () => {});
       tcp.on('data', (bytes) => socket.send(bytes)).on('close', () => socket.close());
       socket.on('message', (bytes: Buffer) => tcp.write(bytes)).on('close', () => tcp.end());
     });
@@ -407,6 +409,11 @@ describe('a broker that misbehaves', () => {
       /more than 1000 bytes/,
     ],
     ['a refusal', Buffer.from([0x20, 3, 0, 0x87, 0]), /refused the connection: this client is not authorized/],
+    [
+      'that its id is taken',
+      Buffer.concat([CONNACK_5, Buffer.from([0xe0, 1, 0x8e])]),
+      /another client with the same id/,
+    ],
   ])('is disconnected if it sends %s', async (_, bytes, problem) => {
     const { url } = await fakeBroker((socket) => socket.once('data', () => socket.write(bytes)));
     const one = client({ url, protocol: 5, maxPacketBytes: 1_000 });

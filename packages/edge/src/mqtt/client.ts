@@ -244,7 +244,9 @@ class Connection implements MqttClient {
         // With MQTT 5, a code from 0x80 on is a refusal.
         return this.#acknowledge(packet.messageId!, (packet.reasonCode ?? 0) < 0x80);
       case 'disconnect':
-        return this.#fail(`the broker ended the connection (${packet.reasonCode ?? 0})`);
+        return this.#fail(
+          `the broker ended the connection: ${ENDINGS[packet.reasonCode ?? 0] ?? `code ${packet.reasonCode}`}`,
+        );
       case 'pingresp':
         return undefined;
       default:
@@ -382,6 +384,15 @@ const REFUSALS: Readonly<Record<number, string>> = {
   0x97: 'it has too many clients',
   0x9a: 'it does not keep messages, and the will is one',
   0x9b: 'it does not support QoS 1',
+};
+
+const ENDINGS: Readonly<Record<number, string>> = {
+  0: 'it did not say why',
+  0x8b: 'it is shutting down',
+  0x8d: 'it has heard nothing for too long',
+  0x8e: 'another client with the same id has connected. Give each device a name of its own',
+  0x93: 'too much was sent at the same time',
+  0x95: 'a packet was too large',
 };
 
 function refusalText(code: number): string {
