@@ -650,4 +650,11 @@ export const MIGRATIONS: readonly Migration[] = [
   ALTER TABLE treadle.text_uses SET (autovacuum_vacuum_scale_factor = 0.02);
   ALTER TABLE treadle.stream_events SET (autovacuum_vacuum_scale_factor = 0.02);
   `,
+  // Otherwise the planner expects a thousand child runs of each run, and reads all runs for each one that is deleted.
+  `
+  ALTER FUNCTION treadle.family_of(bytea) ROWS 4;
+  ALTER FUNCTION treadle.family_of(bytea) SET enable_seqscan = off;
+  ALTER FUNCTION treadle.prune_runs(float8, float8, bigint, integer, bigint) SET enable_hashjoin = off;
+  ALTER FUNCTION treadle.prune_runs(float8, float8, bigint, integer, bigint) SET enable_mergejoin = off;
+  `,
 ];
