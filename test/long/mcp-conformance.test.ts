@@ -18,6 +18,12 @@ test.each([
   expect(failed).toEqual([]);
 });
 
+/** Not in `npm test`: the suite gives one of its streams a second, whatever runs beside it. */
+test('our server passes the scenario `server-stateless`', async () => {
+  await using server = await startInProcess(scriptedModel([]), { tools: conformanceTools, mcp: conformanceMcp });
+  expect(await serverFailureOf('server-stateless', server.url)).toBeUndefined();
+});
+
 const TASKS = [
   'tasks-lifecycle',
   'tasks-capability-negotiation',
