@@ -1,4 +1,4 @@
-import { defineAgent, tool, type Tool } from '@treadle/core';
+import { defineAgent, Parked, tool, type Tool } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
@@ -318,6 +318,27 @@ describe('a call that waits for its client', () => {
     using _ = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 25 * 3_600_000);
     await using server = await start({ tools: [who], store });
     await expect.poll(async () => (await server.send('GET', '/v1/runs')).body.data[0].status).toBe('cancelled');
+  });
+
+  test('is not cancelled while it waits for something else than its client', async () => {
+    const store = sqliteStore(':memory:');
+    const wait = tool({
+      name: 'wait',
+      description: 'Waits',
+      touches: () => [],
+      execute: () => new Parked('a delivery'),
+    });
+    {
+      await using server = await start({ tools: [wait, who], store });
+      await post(server, 'tools/call', { name: 'wait', arguments: {} });
+      // It is newer, so it is cancelled after the other one was looked at.
+      await post(server, 'tools/call', { name: 'who', arguments: {} });
+    }
+    using _ = vi.spyOn(Date, 'now').mockReturnValue(Date.now() + 25 * 3_600_000);
+    await using server = await start({ tools: [wait, who], store });
+    const statuses = async (): Promise<unknown> =>
+      (await server.send('GET', '/v1/runs')).body.data.map(({ status }: { status: string }) => status);
+    await expect.poll(statuses).toEqual(['cancelled', 'paused']);
   });
 
   test('is cancelled when its user declines to answer a question', async () => {

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import type { Model, Tool } from '@treadle/core';
+import { waiting, walkInSlices, type Model, type Tool } from '@treadle/core';
 import { resourceKeeper } from '@treadle/store';
 import type { AgentRegistry } from '@treadle/core/named-agents';
 import type { CallableAgents } from '@treadle/tools';
@@ -20,7 +20,9 @@ import { KEY_MS } from './requests/idempotency.ts';
 import { mcpExecutor } from './engine/mcp-servers.ts';
 import { isDrivenElsewhere } from './requests/interruption.ts';
 import { everyRunOptions, newRunOptions } from './engine/loop-options.ts';
+import { readEntries } from './engine/stored-reads.ts';
 import { RECOVERED } from './requests/recovery.ts';
+import { onlyParked } from './requests/run.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
 import { checkWebhooks, sendWebhooks } from './engine/webhooks.ts';
 import { memoryLimit, streamLimit } from './http/limits.ts';
@@ -464,12 +466,15 @@ function pruneResponses(
 /** A call over MCP is cancelled if its client has not answered a question or an approval for this time. */
 const ABANDONED_MS = 24 * HOUR_MS;
 
-async function cancelAbandonedCalls({ requests: records, list }: ServerStore, stored: Requests): Promise<void> {
+async function cancelAbandonedCalls(store: ServerStore, stored: Requests): Promise<void> {
   const before = Date.now() - ABANDONED_MS;
-  for (const record of await records.unfinished()) {
+  for (const record of await store.requests.unfinished()) {
     if (record.kind !== ('mcp-call' satisfies RequestKind)) continue;
-    const [run] = await list({ runId: record.runId, limit: 1 });
+    const [run] = await store.list({ runId: record.runId, limit: 1 });
     if (run?.status !== 'paused' || run.updatedAt >= before) continue;
+    const { state } = await walkInSlices(await readEntries(store, record.runId, record));
+    // A parked call waits for something else, as long as that takes.
+    if (onlyParked(waiting(state))) continue;
     await stored.resume(record, { cancel: true }).catch((error: unknown) => {
       if (!isDrivenElsewhere(error)) throw error;
     });
