@@ -98,8 +98,8 @@ test('a response that another server has woken since it was listed is not woken 
   const time = Date.now() + 3_600_000;
   const tools = waitingUntil(() => time);
   /** Between the list and what follows, another server wakes the response, and it falls asleep again. */
-  const unfinished: ServerStore['requests']['unfinished'] = async (now) => {
-    const listed = await store.requests.unfinished(now);
+  const undriven: ServerStore['requests']['undriven'] = async (now) => {
+    const listed = await store.requests.undriven(now);
     await using other = await startInProcess(scriptedModel([]), { store, tools: [tools.report] });
     expect([listed.length, other.recovered]).toEqual([1, 1]);
     const isAwake = async () => (await store.list({ due: { to: time - 1 } })).length > 0 || (await store.isDriven(id));
@@ -107,7 +107,7 @@ test('a response that another server has woken since it was listed is not woken 
     return listed;
   };
   await using server = await startInProcess(scriptedModel([]), {
-    store: { ...store, requests: { ...store.requests, unfinished } },
+    store: { ...store, requests: { ...store.requests, undriven } },
     tools: [tools.report],
   });
   expect([server.recovered, tools.calls]).toEqual([0, 1]);

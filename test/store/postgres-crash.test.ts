@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { entry, entries } from './entries.ts';
 import { startPostgres, withClient, type PostgresServer } from './postgres-server.ts';
 import { postgresStore, type PostgresOptions, type PostgresStore } from '@treadle/store';
@@ -123,7 +123,7 @@ test('a lease that is not renewed is taken over by the clock of the database, an
   await frozen.append('frozen', [entry(0)], lease);
   // As if the process had been stopped: its renewals do not reach the database.
   await withClient(server.url(), (client) =>
-    client.query(`UPDATE treadle.heads SET renewed_at = renewed_at - 60000 WHERE run = 'frozen'`),
+    client.query(`UPDATE treadle.holders SET renewed_at = renewed_at - 60000`),
   );
   const next = await other.acquire('frozen');
   expect(next).toMatchObject({ takenOver: true });
@@ -131,6 +131,47 @@ test('a lease that is not renewed is taken over by the clock of the database, an
   await other.append('frozen', [entry(1)], next);
   expect(await other.list({ runId: 'frozen' })).toMatchObject([{ recovered: { times: 1 } }]);
   await next.release();
+});
+
+test('all leases of a store are renewed by one row', async () => {
+  const store = await open({ leaseTtlMs: 600 });
+  const leases = await Promise.all(['r1', 'r2', 'r3'].map((runId) => store.acquire(runId)));
+  const rows = async (): Promise<readonly (readonly unknown[])[]> =>
+    withClient(server.url(), async (client) => [
+      (await client.query(`SELECT run, xmin FROM treadle.heads WHERE run IN ('r1', 'r2', 'r3') ORDER BY run`)).rows,
+      (await client.query('SELECT renewed_at FROM treadle.holders WHERE ttl_ms = 600')).rows,
+    ]);
+  const [heads, holders] = await rows();
+  await vi.waitUntil(async () => JSON.stringify((await rows())[1]) !== JSON.stringify(holders), { timeout: 10_000 });
+  expect((await rows())[0]).toEqual(heads);
+  for (const lease of leases) await lease.release();
+  await store.close();
+  expect((await rows())[1]).toEqual([]);
+});
+
+test('a store whose renewal was late finds which of its leases others have taken', async () => {
+  const [late, other] = [await open({ leaseTtlMs: 1_000 }), await open()];
+  const [taken, kept] = [await late.acquire('taken'), await late.acquire('kept late')];
+  const lost = new Promise((resolve) => taken.lost!.addEventListener('abort', resolve));
+  await withClient(server.url(), (client) =>
+    client.query('UPDATE treadle.holders SET renewed_at = renewed_at - 60000 WHERE ttl_ms = 1000'),
+  );
+  const next = await other.acquire('taken');
+  await lost;
+  expect(taken.lost!.reason).toMatchObject({ code: 'lease-lost' });
+  expect(kept.lost!.aborted).toBe(false);
+  await kept.confirm!();
+  await expect(other.acquire('kept late')).rejects.toMatchObject({ code: 'run-driven' });
+  await Promise.all([next.release(), kept.release()]);
+});
+
+test('a store whose lease was ended by force is told at its next renewal', async () => {
+  const [store, other] = [await open({ leaseTtlMs: 600 }), await open()];
+  const lease = await store.acquire('forced');
+  const lost = new Promise((resolve) => lease.lost!.addEventListener('abort', resolve));
+  expect(await other.releaseRun('forced', { force: true })).toBe(true);
+  await lost;
+  await (await other.acquire('forced')).release();
 });
 
 test('a store that cannot reach the database stops its drivers before others can take over', async () => {

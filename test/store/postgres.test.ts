@@ -6,6 +6,6 @@ const database = await testDatabase();
 afterAll(() => database[Symbol.asyncDispose]());
 
 storeContract('PostgreSQL', async () => ({
-  open: () => database.open(),
+  open: database.open,
   [Symbol.asyncDispose]: () => database.clear(),
 }));

@@ -8,8 +8,8 @@ storeContract('SQLite', async () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-store-'));
   const opened: SqliteStore[] = [];
   return {
-    async open() {
-      const store = sqliteStore(path.join(folder, 'runs.db'));
+    async open(options) {
+      const store = sqliteStore(path.join(folder, 'runs.db'), options);
       opened.push(store);
       return store;
     },

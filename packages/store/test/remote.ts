@@ -75,6 +75,7 @@ export async function remote(file: string, options: RemoteOptions = {}): Promise
       head: (...args) => ask({ type: 'respond', method: 'head', args }) as never,
       delete: (...args) => ask({ type: 'respond', method: 'delete', args }) as never,
       unfinished: (...args) => ask({ type: 'respond', method: 'unfinished', args }) as never,
+      undriven: (...args) => ask({ type: 'respond', method: 'undriven', args }) as never,
       prune: (...args) => ask({ type: 'respond', method: 'prune', args }) as never,
       pruneExpired: (...args) => ask({ type: 'respond', method: 'pruneExpired', args }) as never,
       sizeOf: (...args) => ask({ type: 'respond', method: 'sizeOf', args }) as never,

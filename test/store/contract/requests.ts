@@ -1,8 +1,8 @@
 import type { JournalEntry } from '@treadle/core';
 import { describe, expect, test, vi } from 'vitest';
 import { entries, entry } from '../entries.ts';
-import type { TempStores } from './temp-stores.ts';
-import type { RequestRecord } from '@treadle/store';
+import { DEAD, type TempStores } from './temp-stores.ts';
+import type { RequestRecord, Store } from '@treadle/store';
 
 export function requestsContract(tempStore: () => Promise<TempStores>): void {
   // Starting processes is slow on a busy machine.
@@ -235,22 +235,48 @@ export function requestsContract(tempStore: () => Promise<TempStores>): void {
     });
   });
 
-  test('a response that waits for answers is not listed as unfinished until its run has another entry', async () => {
+  const undrivenIds = async ({ requests }: Store, now = 5_000): Promise<readonly string[]> =>
+    (await requests.undriven(now)).map(({ id }) => id);
+
+  test('a response that waits for answers needs no driver until its run has another entry', async () => {
     await using temp = await tempStore();
     const store = await temp.open();
-    const ids = async (now?: number): Promise<readonly string[]> =>
-      (await store.requests.unfinished(now)).map(({ id }) => id);
     for (const id of ['waits', 'crashed']) {
       await store.requests.create(response(id));
       await store.append(response(id).runId, [entry(0), entry(1, '', 'paused')]);
     }
     await store.requests.markWaiting('waits');
     await store.requests.markWaiting('unknown');
-    expect(await ids(5_000)).toEqual(['crashed']);
-    expect(await ids()).toEqual(['waits', 'crashed']);
+    expect(await undrivenIds(store)).toEqual(['crashed']);
+    expect((await store.requests.unfinished()).map(({ id }) => id)).toEqual(['waits', 'crashed']);
     // It was answered, and paused again when its process died.
     await store.append(response('waits').runId, [entry(2, '', 'paused')]);
-    expect(await ids(5_000)).toEqual(['waits', 'crashed']);
+    expect(await undrivenIds(store)).toEqual(['waits', 'crashed']);
+  });
+
+  test('a response needs a driver unless its run has one, here or elsewhere, that lives', async () => {
+    await using temp = await tempStore();
+    const [here, other] = [await temp.open(), await temp.open()];
+    const dead = await temp.open({ holder: DEAD });
+    for (const id of ['here', 'other', 'dead', 'free']) await here.requests.create(response(id));
+    const { runId } = response('here');
+    const lease = await here.acquire(runId);
+    await other.acquire(response('other').runId);
+    await dead.acquire(response('dead').runId);
+    for (const store of [here, other]) expect(await undrivenIds(store)).toEqual(['dead', 'free']);
+    await here.append(runId, [entry(0)], lease);
+    expect(await undrivenIds(other)).toEqual(['dead', 'free']);
+    await lease.release();
+    expect(await undrivenIds(other)).toEqual(['here', 'dead', 'free']);
+  });
+
+  test('a response whose run sleeps needs a driver when its time has come', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    await store.requests.create(response('sleeps'));
+    await store.append(response('sleeps').runId, [entry(0), { ...entry(1, '', 'paused'), wakeAt: 5_000 }]);
+    expect(await undrivenIds(store, 4_999)).toEqual([]);
+    expect(await undrivenIds(store, 5_000)).toEqual(['sleeps']);
   });
 
   test('unfinished lists the responses in progress of all tenants, oldest first', async () => {

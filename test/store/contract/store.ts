@@ -2,6 +2,7 @@ import { describe } from 'vitest';
 import { budgetsContract } from './budgets.ts';
 import { conversationsContract } from './conversations.ts';
 import { inboxContract } from './inbox.ts';
+import { leasesContract } from './leases.ts';
 import { noticesContract } from './notices.ts';
 import { pagesContract } from './pages.ts';
 import { ratesContract } from './rates.ts';
@@ -11,6 +12,7 @@ import type { TempStores } from './temp-stores.ts';
 
 /** The tests that every store has to pass, besides those of its journal (`test/journal/contract`). */
 export function storeContract(name: string, tempStore: () => Promise<TempStores>): void {
+  describe(`${name}: leases`, () => void leasesContract(tempStore));
   describe(`${name}: requests`, () => void requestsContract(tempStore));
   describe(`${name}: conversations`, () => void conversationsContract(tempStore));
   describe(`${name}: streams`, () => void streamsContract(tempStore));

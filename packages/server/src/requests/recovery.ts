@@ -20,7 +20,10 @@ export interface RequestRecovery {
   recoverRecord(record: UnfinishedRequest): Promise<boolean>;
   /** Resumes the requests with calls that are parked on this, such as a device that is back, before their time has come. */
   wakeParked(on: string): Promise<void>;
-  /** Does so for all every 30 seconds, and when a request that sleeps is due, until the returned function is called. */
+  /**
+   * Does so for all when runs may have lost their driver, when a request that sleeps is due, and every 30 seconds, until the
+   * returned function is called.
+   */
   keepRecovering(): () => void;
   /** A run of this process has fallen asleep. */
   noteAsleep(): void;
@@ -79,12 +82,14 @@ export function requestRecovery(
     let count = 0;
     isFull = false;
     lookedAt = Date.now();
-    for (const record of await store.requests.unfinished(lookedAt)) {
+    for (const record of await store.requests.undriven(lookedAt)) {
       try {
         if (await recoverRecord(record)) count++;
       } catch (error) {
-        // It is still in progress. The next attempt may succeed.
-        if (!isDrivenElsewhere(error)) log.error({ err: error, response: record.id }, 'a response was not resumed');
+        if (isDrivenElsewhere(error)) continue;
+        // It is still in progress. A later attempt may succeed.
+        postpone(record.id);
+        log.error({ err: error, response: record.id }, 'a response was not resumed');
       }
     }
     metrics?.runsRecovered(count);
@@ -102,7 +107,12 @@ export function requestRecovery(
   }
 
   const recoverRecord = (found: UnfinishedRequest): Promise<boolean> =>
-    resumeRecord(found, async (api) => !(await isSleeping(store, found, api)));
+    resumeRecord(found, async (api) => {
+      if (!(await isSleeping(store, found, api))) return true;
+      // Its process died before it did so. Avoids useless lookups.
+      await store.requests.markWaiting(found.id);
+      return false;
+    });
 
   async function resumeRecord(
     found: UnfinishedRequest,
@@ -111,13 +121,14 @@ export function requestRecovery(
     const { id, tenant, runId } = found;
     if (performance.now() < (postponed.get(id)?.until ?? 0)) return false;
     const api = apiOf(found);
-    if (!api || active.has(id) || (await store.isDriven(runId))) return false;
+    if (!api || active.has(id)) return false;
     const capacity = reserveIfPossible(tenant);
     isFull ||= !capacity;
     if (!capacity) return false;
     const { hold, release } = capacity;
     let finished: Promise<unknown> | undefined;
     try {
+      if (await store.isDriven(runId)) return false;
       await holdStored(store, found, hold);
       // Since it was found, another process may have woken it, and it may have fallen asleep again.
       const isDue = async ({ status }: RequestRecord): Promise<boolean> =>
@@ -151,6 +162,8 @@ export function requestRecovery(
     /** When the timer fires, by `performance.now()`. */
     let firesAt = Infinity;
     let isLooking = false;
+    /** Runs may have lost their driver since the look began. */
+    let isAgain = false;
     let isStopped = false;
     /** A timer is never postponed: responses that fall asleep all the time must not keep the others from waking. */
     const wait = (ms: number): void => {
@@ -167,6 +180,7 @@ export function requestRecovery(
     async function look(): Promise<void> {
       firesAt = Infinity;
       isLooking = true;
+      isAgain = false;
       let ms = RECOVER_MS;
       try {
         const recovered = await recoverAll();
@@ -176,15 +190,26 @@ export function requestRecovery(
         log.error({ err: error }, 'could not look for detached responses');
       }
       isLooking = false;
-      wait(ms);
+      wait(isAgain ? 0 : ms);
     }
     onAsleep = () => void msUntilDue().then(wait, () => {});
     onAsleep();
+    const stopWatching = store.watchDrivers(() => {
+      isAgain = true;
+      wait(0);
+    });
     return () => {
       isStopped = true;
+      stopWatching();
       clearTimeout(timer);
       onAsleep = () => {};
     };
+  }
+
+  function postpone(id: string): void {
+    const failures = (postponed.get(id)?.failures ?? 0) + 1;
+    const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
+    postponed.set(id, { failures, until: performance.now() + delayMs });
   }
 
   return {
@@ -193,11 +218,7 @@ export function requestRecovery(
     wakeParked,
     keepRecovering,
     noteAsleep: () => onAsleep(),
-    postpone(id) {
-      const failures = (postponed.get(id)?.failures ?? 0) + 1;
-      const delayMs = Math.min(FIRST_RETRY_MS * 2 ** (failures - 1), LAST_RETRY_MS);
-      postponed.set(id, { failures, until: performance.now() + delayMs });
-    },
+    postpone,
   };
 }
 

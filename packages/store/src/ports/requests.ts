@@ -63,7 +63,7 @@ export interface RequestStore {
    */
   reopen(id: string, reopening: RequestReopening): Promise<boolean>;
   /**
-   * The run of the response is paused and waits for answers. `unfinished(now)` leaves the response out until the run has
+   * The run of the response is paused and waits for answers. `undriven` leaves the response out until the run has
    * another entry, or its time has come.
    */
   markWaiting(id: string): Promise<void>;
@@ -80,11 +80,12 @@ export interface RequestStore {
    */
   delete(tenant: string, id: string): Promise<boolean>;
   /**
-   * All responses that are `in_progress`, of every tenant, oldest first. Another process may drive some of them, or have
-   * finished them since: `acquire` the run of one before reading the run and the response. Damage in them is not found;
-   * `get` rejects then. With `now`, also those whose runs sleep longer, or wait for answers.
+   * All responses that are `in_progress`, of every tenant, oldest first. Another process may have finished them since:
+   * `acquire` the run of one before reading the run and the response. Damage in them is not found; `get` rejects then.
    */
-  unfinished(now?: number): Promise<readonly UnfinishedRequest[]>;
+  unfinished(): Promise<readonly UnfinishedRequest[]>;
+  /** Those of `unfinished` that nobody drives, and whose runs neither sleep longer than `now` nor wait for answers. */
+  undriven(now: number): Promise<readonly UnfinishedRequest[]>;
   /** Deletes responses last updated before `before`, except those `in_progress` or driven. Resolves to their number. */
   prune(before: number): Promise<number>;
   /**

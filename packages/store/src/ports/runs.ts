@@ -21,6 +21,11 @@ export interface StoredRuns extends RunStore {
   /** The same for all runs: `list` may return something else than before. */
   watchRuns(listener: () => void): () => void;
   /**
+   * Calls `listener` when runs may have lost their driver: within a second after a process that can be seen from here has died, or
+   * after the leases of another one have expired. The returned function ends that.
+   */
+  watchDrivers(listener: () => void): () => void;
+  /**
    * Ends the leases of a run and its child runs, so that another process can drive it; false if nobody has one. Rejects
    * with `run-driven` if a live process of this host has one. For a process of another host, waits for a lease time to see
    * whether it lives. `force` ends the leases in any case: the process that had them aborts what it does when it notices.

@@ -17,7 +17,7 @@ import { factColumns, inputOf } from '../records/json.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { bytesOrNull, type Database } from './connection.ts';
 import { isConflict, isDisconnected, storeError } from './failure.ts';
-import { findHead, type Leases, type Times } from './leases.ts';
+import { findHead, type Leases } from './leases.ts';
 import { NOTICES } from './notices.ts';
 import { ACCEPT_MS, type Job, type Jobs, type Kind, type RunQueue } from './run-queue.ts';
 import { encodeJson, encodeJsonWithInput, findKnownMessages, messagesOf, type EncodedJson } from './texts.ts';
@@ -167,12 +167,11 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
     let conflicts = 0;
     const until = performance.now() + retryMs;
     for (let pause = 10; ; pause = Math.min(2 * pause, 500)) {
-      const at = leases.times();
       try {
         const done = await send(open, sendsAll);
         isDelayed = false;
         const written = open.filter((_, index) => done.has(index));
-        for (const batch of written) resolve(batch, at);
+        for (const batch of written) resolve(batch);
         if (written.length > 0) report(written);
         const isAgain = isRepeated;
         open = (
@@ -271,7 +270,7 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
       });
       // It was written before the connection was lost.
       if (isRepeated && sums.length === entries.length && encoded.every(({ sum }, index) => sum === sums[index])) {
-        resolve(batch, undefined);
+        resolve(batch);
         report([batch]);
         return [];
       }
@@ -291,10 +290,9 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
     }
   }
 
-  function resolve({ jobs, lease, entries }: Batch, at: Times | undefined): void {
+  function resolve({ jobs, lease, entries }: Batch): void {
     const writer = lease && writers.get(lease);
     if (writer) writer.written = entries.at(-1)!.seq + 1;
-    if (lease && at) leases.renewed(lease, at);
     for (const job of jobs) job.resolve();
   }
 

@@ -38,6 +38,8 @@ export interface Database {
    * error of the connection (`isDisconnected`).
    */
   readonly once: Query;
+  /** The same on a connection of its own, which waits for nothing else, and for a limited time. */
+  readonly urgent: Query;
   /** Whether sessions belong to this process. Undefined: there was no connection yet. */
   readonly isDirect: () => boolean | undefined;
   /** A connection of its own, for notifications. The caller ends it. `isPatient`: statements may take as long as they need. */
@@ -51,6 +53,8 @@ export interface DatabaseOptions {
   readonly connections: number;
   /** How long to retry while the database cannot be reached. */
   readonly retryMs: number;
+  /** The time for an urgent statement. */
+  readonly urgentMs: number;
 }
 
 /** Longer than any statement takes, unless the server is frozen. */
@@ -60,7 +64,7 @@ const CONNECT_MS = 10_000;
 const IDLE_IN_TRANSACTION_MS = 10_000;
 const MOST_CONFLICTS = 20;
 
-export async function openConnections({ url, connections, retryMs }: DatabaseOptions): Promise<Database> {
+export async function openConnections({ url, connections, retryMs, urgentMs }: DatabaseOptions): Promise<Database> {
   const { default: pg } = await import('pg');
   const location = locationOf(url);
   const types = { getTypeParser: typeParserOf(pg.types) } as unknown as PgModule.CustomTypesConfig;
@@ -76,9 +80,19 @@ export async function openConnections({ url, connections, retryMs }: DatabaseOpt
   let isClosed = false;
   const names = new Map<string, string>();
   const pool = new pg.Pool({ ...config, max: connections, idleTimeoutMillis: 30_000, onConnect: prepareSession });
-  // A lost connection rejects the statement that uses it. Without listeners it would also end the process.
-  pool.on('error', () => {});
-  pool.on('connect', (client) => client.on('error', () => {}));
+  const limits = { connectionTimeoutMillis: urgentMs, query_timeout: urgentMs };
+  const urgentPool = new pg.Pool({
+    ...config,
+    ...limits,
+    max: 1,
+    idleTimeoutMillis: 30_000,
+    onConnect: prepareSession,
+  });
+  for (const one of [pool, urgentPool]) {
+    // A lost connection rejects the statement that uses it. Without listeners it would also end the process.
+    one.on('error', () => {});
+    one.on('connect', (client) => client.on('error', () => {}));
+  }
 
   async function prepareSession(client: PgModule.ClientBase): Promise<void> {
     const { rows } = await client.query<{ readonly pid: number }>('SELECT pg_backend_pid() AS pid');
@@ -178,6 +192,18 @@ export async function openConnections({ url, connections, retryMs }: DatabaseOpt
     read: (work) => retried(() => withClient((client) => work(queryOn(client)))),
     write: (work, until = 'durable') => inOrder(() => retried(() => transaction(work, until))),
     once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
+    async urgent<Row>(text: string, values: readonly unknown[] = []) {
+      const client = await urgentPool.connect();
+      let isFailed = true;
+      try {
+        const rows = await queryOn(client)<Row>(text, values);
+        isFailed = false;
+        return rows;
+      } finally {
+        // After a time limit its state is not known.
+        client.release(isFailed);
+      }
+    },
     isDirect: () => isDirect,
     async connectAlone({ isPatient = false } = {}) {
       const client = new pg.Client(isPatient ? { ...config, query_timeout: 0 } : config);
@@ -187,7 +213,7 @@ export async function openConnections({ url, connections, retryMs }: DatabaseOpt
     },
     async close() {
       isClosed = true;
-      await pool.end();
+      await Promise.all([pool.end(), urgentPool.end()]);
     },
   };
   try {

@@ -22,7 +22,7 @@ import {
 } from '../records/requests.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
-import type { Leases } from './leases.ts';
+import { LEASE_COLUMNS, LEASE_HOLDER, type LeaseRow, type Leases } from './leases.ts';
 import { pruneInBatches } from './runs.ts';
 import { encodeJson, encodeJsonWithInput, restoreInput, restoreTexts, storeTexts, useTexts } from './texts.ts';
 
@@ -306,21 +306,26 @@ export function openRequests(
       return rows.length > 0;
     },
 
-    unfinished: (now = Infinity) =>
+    unfinished: () =>
       db.read(async (query) => {
         const { rows } = await query<RequestRow>(
-          `SELECT q.response, q.kind, q.tenant, q.run FROM treadle.requests q WHERE q.status = 'in_progress'::bytea AND NOT EXISTS
-             (SELECT 1 FROM treadle.runs r JOIN treadle.heads h ON h.id = r.id WHERE r.run = q.run AND r.status = 'paused'
-                AND (r.wake_at > $1 OR (r.wake_at IS NULL AND h.entries = q.waits_at AND $1 < 'Infinity'::float8)))
+          `SELECT response, kind, tenant, run FROM treadle.requests WHERE status = 'in_progress'::bytea ORDER BY created_at, id`,
+        );
+        return rows.map(toUnfinished);
+      }),
+
+    undriven: (now) =>
+      db.read(async (query) => {
+        const { rows } = await query<RequestRow & LeaseRow>(
+          `SELECT q.response, q.kind, q.tenant, q.run, ${LEASE_COLUMNS} FROM treadle.requests q
+           LEFT JOIN treadle.heads h ON h.run = q.run ${LEASE_HOLDER}
+           WHERE q.status = 'in_progress'::bytea AND NOT EXISTS
+             (SELECT 1 FROM treadle.runs r WHERE r.run = q.run AND r.status = 'paused'
+                AND (r.wake_at > $1 OR (r.wake_at IS NULL AND h.entries = q.waits_at)))
            ORDER BY q.created_at, q.id`,
           [now],
         );
-        return rows.map(({ response, kind, tenant, run }): UnfinishedRequest => ({
-          id: text(response),
-          kind: text(kind),
-          tenant: text(tenant),
-          runId: text(run),
-        }));
+        return rows.filter(leases.isFree).map(toUnfinished);
       }),
 
     prune: (before) => pruneInBatches(db, 'treadle.prune_requests($1, $2, $3, $4, $5)', before),
@@ -338,6 +343,10 @@ export function openRequests(
         async (query) => (await query('SELECT 1 FROM treadle.requests WHERE run = $1', [bytes(runId)])).count > 0,
       ),
   };
+}
+
+function toUnfinished({ response, kind, tenant, run }: RequestRow): UnfinishedRequest {
+  return { id: text(response), kind: text(kind), tenant: text(tenant), runId: text(run) };
 }
 
 function toHead({ response, kind, tenant, run, status, updated_at: updatedAt }: RequestRow): OwnedRequest {

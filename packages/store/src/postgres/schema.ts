@@ -657,4 +657,54 @@ export const MIGRATIONS: readonly Migration[] = [
   ALTER FUNCTION treadle.prune_runs(float8, float8, bigint, integer, bigint) SET enable_hashjoin = off;
   ALTER FUNCTION treadle.prune_runs(float8, float8, bigint, integer, bigint) SET enable_mergejoin = off;
   `,
+  `
+  -- A store that is open in a process, and renews all of its leases at once. losses: changes when it may have lost some of them.
+  CREATE TABLE treadle.holders (
+    id uuid PRIMARY KEY,
+    ttl_ms float8 NOT NULL,
+    renewed_at float8 NOT NULL DEFAULT treadle.now_ms(),
+    losses bigint NOT NULL DEFAULT treadle.now_ms(),
+    host text NOT NULL,
+    pid integer NOT NULL,
+    process_start text,
+    place text,
+    thread text
+  ) WITH (fillfactor = 50);
+
+  -- A lease without a holder is free.
+  UPDATE treadle.heads SET token = NULL, nonce = NULL WHERE token IS NOT NULL;
+  ALTER TABLE treadle.heads ADD COLUMN holder uuid,
+    DROP COLUMN ttl_ms, DROP COLUMN renewed_at, DROP COLUMN host, DROP COLUMN pid, DROP COLUMN process_start, DROP COLUMN place,
+    DROP COLUMN thread;
+  DO $do$ BEGIN
+    EXECUTE replace(pg_get_functiondef('treadle.append_entries'::regproc), ', renewed_at = treadle.now_ms()', '');
+  END $do$;
+
+  -- Gives the leases that nobody has. The others are not in the result.
+  DROP FUNCTION treadle.acquire_leases;
+  CREATE FUNCTION treadle.acquire_leases(names bytea[], nonces uuid[], by_holder uuid)
+      RETURNS TABLE (run bytea, token bigint) LANGUAGE sql AS $$
+    INSERT INTO treadle.heads AS h (run, token, nonce, since, holder)
+      SELECT n.run, nextval('treadle.lease_tokens'), n.nonce, treadle.now_ms(), by_holder
+      FROM unnest(names, nonces) AS n (run, nonce) ORDER BY n.run
+    ON CONFLICT (run) DO UPDATE SET token = excluded.token, nonce = excluded.nonce, since = excluded.since, holder = excluded.holder
+      WHERE h.token IS NULL
+    RETURNING h.run, h.token;
+  $$;
+
+  -- Ends leases. A head without entries is then nothing. Without a token, the nonce alone names the lease.
+  CREATE OR REPLACE FUNCTION treadle.end_leases(tokens bigint[], nonces uuid[], names bytea[]) RETURNS SETOF bytea LANGUAGE plpgsql AS $$
+  BEGIN
+    DELETE FROM treadle.heads h USING unnest(tokens, nonces, names) AS l (token, nonce, run)
+      WHERE h.run = l.run AND h.token = coalesce(l.token, h.token) AND h.nonce = l.nonce AND h.entries = 0;
+    RETURN QUERY UPDATE treadle.heads h SET token = NULL, nonce = NULL
+      FROM unnest(tokens, nonces, names) AS l (token, nonce, run)
+      WHERE h.run = l.run AND h.token = coalesce(l.token, h.token) AND h.nonce = l.nonce RETURNING h.run;
+  END $$;
+
+  CREATE OR REPLACE FUNCTION treadle.is_driven(name bytea) RETURNS boolean LANGUAGE sql AS $$
+    SELECT EXISTS (SELECT 1 FROM treadle.heads h JOIN treadle.holders o ON o.id = h.holder
+      WHERE h.run = name AND h.token IS NOT NULL AND o.renewed_at + o.ttl_ms > treadle.now_ms())
+  $$;
+  `,
 ];

@@ -19,13 +19,13 @@ import { openStreams } from './streams.ts';
 
 export interface PostgresOptions {
   /**
-   * How long a lease is valid without renewal (4 s), by the clock of the database. The store renews it after a third of this time.
+   * How long a lease is valid without renewal (3.5 s), by the clock of the database. The store renews it after a third of this time.
    * The runs of a process that dies go on elsewhere after this time.
    */
   readonly leaseTtlMs?: number;
   /** How long to retry while the database cannot be reached (10 s). */
   readonly retryMs?: number;
-  /** How many connections to use at most (10), and one more to be told of changes. */
+  /** How many connections to use at most (10), one to renew leases, and one to be told of changes. */
   readonly connections?: number;
   /** The holder of the leases that the store acquires. By default this process. */
   readonly holder?: Holder;
@@ -64,8 +64,8 @@ export async function openPostgres(
   options: PostgresOptions,
   migrating: Pick<MigrateOptions, 'isFilled'>,
 ): Promise<PostgresStore> {
-  const { leaseTtlMs: ttlMs = 4_000, retryMs = 10_000, connections = 10, holder = thisProcess() } = options;
-  const db = await openConnections({ url, connections, retryMs });
+  const { leaseTtlMs: ttlMs = 3_500, retryMs = 10_000, connections = 10, holder = thisProcess() } = options;
+  const db = await openConnections({ url, connections, retryMs, urgentMs: ttlMs });
   try {
     await migrate(db, migrating);
   } catch (error) {
@@ -166,6 +166,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     writeSnapshot: (runId, snapshot) => afterAppends(runId, () => entries.writeSnapshot(runId, snapshot)),
     readSnapshot: entries.readSnapshot,
     list: runs.list,
+    watchDrivers: leases.watchDrivers,
     releaseRun: leases.releaseRun,
     isDriven: leases.isDriven,
     delete: (runId) => afterAppends(runId, () => runs.delete(runId)),

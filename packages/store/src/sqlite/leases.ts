@@ -2,6 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, type Clock, type Lease, type TreadleError } from '@treadle/core';
 import { holderState, type Holder, type ProcessState } from '../holder.ts';
 import { leaseLost, runDriven, storeClosed, type Driver } from '../records/errors.ts';
+import type { FoundHolder } from '../records/watch-holders.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -36,6 +37,8 @@ export interface Leases {
   readonly isDriven: (runId: string) => boolean;
   /** Like `isDriven`, but only reads. */
   readonly hasDriver: (runId: string) => boolean;
+  /** Those of other stores that have leases, or had some before: see `watchDrivers`. */
+  readonly findHolders: () => readonly FoundHolder[];
   /** See `SqliteStore`. */
   readonly releaseRun: (runId: string, options?: { readonly force?: boolean }) => Promise<boolean>;
   /** Whether the lease is neither released nor lost, as far as this store has noticed. */
@@ -112,6 +115,7 @@ export function openLeases(
     `UPDATE runs SET recovered = recovered + 1, recovered_at = ? WHERE run = ? AND status = 'running'`,
   );
   const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
+  const findAll = db.prepare(`SELECT run, ${COLUMNS} FROM leases`);
   const findFamily = db.prepare(
     `SELECT run, ${COLUMNS} FROM leases
      WHERE run = ?1 OR (run > ?1 || '.' AND run < ?1 || '/')`,
@@ -341,6 +345,27 @@ export function openLeases(
     if (tokens.length > 0) write(() => deleteAll(tokens), 'hidden').catch(() => {});
   }
 
+  /** Holders of this place that had leases: those of a server that is stopped are released. */
+  const seen = new Map<string, Holder>();
+
+  function findHolders(): readonly FoundHolder[] {
+    const found = new Map<string, FoundHolder>();
+    for (const row of findAll.all() as unknown as readonly FamilyRow[]) {
+      if (held.has(row.token)) continue;
+      const other = holderOfRow(row);
+      const name = JSON.stringify(other);
+      if (found.has(name)) continue;
+      found.set(name, { name, isDead: msUntilFree(row.run, row) === 0 });
+      if (holderState(other, holder, () => 'alive') === 'alive') seen.set(name, other);
+    }
+    for (const [name, other] of seen) {
+      if (found.has(name)) continue;
+      if (processState(other) === 'dead') seen.delete(name);
+      else found.set(name, { name, isDead: false });
+    }
+    return [...found.values()];
+  }
+
   function hasDriver(runId: string): boolean {
     const row = leaseOf(runId);
     return row !== undefined && msUntilFree(runId, row) > 0;
@@ -351,6 +376,7 @@ export function openLeases(
     checkWriter,
     isDriven: (runId) => currentDriver(runId) !== undefined,
     hasDriver,
+    findHolders,
     releaseRun,
     isHeld: ({ token }) => isDriving(held.get(token)),
     fail: ({ token }, error) => held.get(token)?.lost.abort(error),

@@ -39,7 +39,8 @@ export interface Requests extends Pick<
   readonly head: (tenant: string, id: string) => RequestHead | undefined;
   readonly sizeOf: (tenant: string, id: string) => number;
   readonly headOfRun: (runId: string) => OwnedRequest | undefined;
-  readonly unfinished: (now?: number) => readonly UnfinishedRequest[];
+  readonly unfinished: () => readonly UnfinishedRequest[];
+  readonly undriven: (now: number) => readonly UnfinishedRequest[];
   /** In a transaction of the caller: does the same as `delete`. Returns the number of deleted entries; undefined for false. */
   readonly removeNow: (tenant: string, id: string) => number | undefined;
   /** In a transaction of the caller: throws if `delete` would reject. */
@@ -109,9 +110,12 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
   const findHead = db.prepare('SELECT kind, tenant, run, status, updated_at FROM requests WHERE response = ?');
   const findOwner = db.prepare('SELECT tenant, run FROM requests WHERE response = ?');
   const findUnfinished = db.prepare(
+    `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' ORDER BY created_at, requests.id`,
+  );
+  const findAwake = db.prepare(
     `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' AND NOT EXISTS
        (SELECT 1 FROM runs WHERE runs.run = requests.run AND runs.status = 'paused'
-          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = requests.waits_at AND ?1 < 9e999)))
+          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = requests.waits_at)))
      ORDER BY created_at, requests.id`,
   );
   const findEnded = db.prepare(
@@ -342,8 +346,9 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
     isDriven: (id) => runsOf(id).some(isDriven),
     isBusy: (id) => findStatus.get(id)?.['status'] === 'in_progress' || runsOf(id).some(isDriven),
 
-    unfinished: (now = Infinity) =>
-      findUnfinished.all(now).map(({ id, kind, tenant, runId }) => ({ id, kind, tenant, runId }) as UnfinishedRequest),
+    unfinished: () => findUnfinished.all() as unknown as readonly UnfinishedRequest[],
+    undriven: (now) =>
+      (findAwake.all(now) as unknown as readonly UnfinishedRequest[]).filter(({ runId }) => !leases.hasDriver(runId)),
 
     prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
 

@@ -22,6 +22,7 @@ import { openNotices } from './notices.ts';
 import { openRates } from './rates.ts';
 import { openRequests } from './requests.ts';
 import { openRuns } from './runs.ts';
+import { watchHolders } from '../records/watch-holders.ts';
 import { openSharedTexts } from './shared-texts.ts';
 import { openStreams } from './streams.ts';
 import { openWal, type Wal } from './wal.ts';
@@ -113,6 +114,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const monotonic = (): number => machine.clock?.monotonic?.() ?? performance.now();
   const entries = openEntries(db, { write: commit.write, messages, shared });
   const { acquire, append } = openAppends(db, { commit, leases, messages, shared, changes, notices, monotonic });
+  const drivers = watchHolders(() => reading(leases.findHolders));
   const runs = openRuns(db, { commit, leases, messages, shared, changes });
   const blobs = openBlobs(db, commit);
   const requests = openRequests(db, { commit, leases, runs, messages, shared });
@@ -123,6 +125,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
+    drivers.close();
     changes.close();
     await commit.drain();
     // Lets pending `acquire` calls register their leases, so that they are released as well.
@@ -176,6 +179,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     writeSnapshot: entries.writeSnapshot,
     readSnapshot: (runId) => reading(() => entries.readSnapshot(runId)).catch(undefinedIfCorrupt),
     list: (filter) => readingParts(runs.listInSlices(filter)),
+    watchDrivers: drivers.watch,
     releaseRun: leases.releaseRun,
     isDriven: async (runId) => nameKey(runId) !== null && reading(() => leases.hasDriver(runId)),
     delete: runs.delete,
@@ -226,7 +230,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       sizeOf: (tenant, id) => reading(() => requests.sizeOf(tenant, id)),
       headOfRun: (runId) => reading(() => requests.headOfRun(runId)),
       delete: requests.delete,
-      unfinished: (now) => reading(() => requests.unfinished(now)),
+      unfinished: () => reading(requests.unfinished),
+      undriven: (now) => reading(() => requests.undriven(now)),
       prune: requests.prune,
       pruneExpired: requests.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
