@@ -282,6 +282,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       limits: { requestsPerMinute, requestsPerMinutePerAddress: requestsPerMinute },
     }),
     ...(sendTimeoutMs !== undefined && { timeouts: { sendMs: sendTimeoutMs } }),
+    quotas: store.quotas,
     memory,
     streams: streamLimit({ max: maxOpenStreams, keys }),
     log,

@@ -12,6 +12,8 @@ export type { NoticeStore, RunNotice } from './ports/notices.ts';
 export { resourceKeeper, type KeeperOptions, type ResourceKeeper } from './kept-resources.ts';
 export type { AbandonedProcesses, KeptProcessStore } from './ports/kept-processes.ts';
 export { heldProcess, killProcess } from './processes.ts';
+export { SLOTS_MS, type QuotaStore, type TakenRequests } from './ports/quotas.ts';
+export { memoryQuotas } from './records/quotas.ts';
 export type {
   IdempotencyKey,
   RequestEnding,

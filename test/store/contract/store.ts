@@ -5,6 +5,7 @@ import { inboxContract } from './inbox.ts';
 import { leasesContract } from './leases.ts';
 import { noticesContract } from './notices.ts';
 import { pagesContract } from './pages.ts';
+import { quotasContract } from './quotas.ts';
 import { ratesContract } from './rates.ts';
 import { requestsContract } from './requests.ts';
 import { streamsContract } from './streams.ts';
@@ -21,4 +22,5 @@ export function storeContract(name: string, tempStore: () => Promise<TempStores>
   describe(`${name}: inbox`, () => void inboxContract(tempStore));
   describe(`${name}: budgets`, () => void budgetsContract(tempStore));
   describe(`${name}: rates`, () => void ratesContract(tempStore));
+  describe(`${name}: quotas`, () => void quotasContract(tempStore));
 }

@@ -1,7 +1,7 @@
 import type { Holder, PostgresOptions, SqliteOptions, Store } from '@treadle/store';
 
 /** What the tests need of the inside of the package. */
-export const { thisProcess, holderOf } = (await import(
+const { thisProcess, holderOf } = (await import(
   new URL('../../../packages/store/src/holder.ts', import.meta.url).href
 )) as { readonly thisProcess: () => Holder; readonly holderOf: (pid: number) => Holder | undefined };
 
@@ -15,3 +15,5 @@ export type SharedOptions = Pick<SqliteOptions & PostgresOptions, 'leaseTtlMs' |
 
 /** A process of this machine that has ended. */
 export const DEAD = { ...thisProcess(), pid: 2 ** 22 + 1 };
+
+export { holderOf };

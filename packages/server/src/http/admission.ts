@@ -1,12 +1,13 @@
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
 import { isIPv4 } from 'node:net';
 import type { HttpBindings } from '@hono/node-server';
-import { TreadleError, type Clock, type RunFacts } from '@treadle/core';
+import { TreadleError, type RunFacts } from '@treadle/core';
 import type { Logger } from 'pino';
 import { ApiError, badRequest } from '../api-error.ts';
 import { DEFAULT_TENANT, presentedKey, SCOPES, type Keys, type KnownKey, type Scope } from './keys.ts';
 import { runFactsIn } from './run-facts.ts';
-import { addressId, rateHeaders, rateLimiter, RETRY_SECONDS, type Held } from './limits.ts';
+import { addressId, rateHeaders, RETRY_SECONDS, type Held, type Rate } from './limits.ts';
+import type { Begun, SharedLimits } from './shared-limits.ts';
 import type { Upgrade } from './websocket.ts';
 
 /** Who sent a request. */
@@ -107,7 +108,8 @@ export interface AdmissionOptions {
   readonly keys: Keys;
   readonly cors: readonly string[];
   readonly limits: RateLimits;
-  readonly clock: Clock;
+  /** What counts requests. */
+  readonly shared: SharedLimits;
 }
 
 export interface RateLimits {
@@ -119,23 +121,25 @@ export interface RateLimits {
 
 /**
  * Identifies the caller of a request, which it sets on the exchange, and counts the request. Then checks the scope of its
- * route; a request without a route needs any key. Throws an `ApiError` if the request is not admitted.
+ * route; a request without a route needs any key. Throws an `ApiError`, or rejects with it, if the request is not admitted. A
+ * promise is returned only if the store has to be asked.
  */
-export type Admit = (incoming: IncomingMessage, outgoing: Answering, exchange: Exchange) => Caller;
+export type Admit = (incoming: IncomingMessage, outgoing: Answering, exchange: Exchange) => Caller | Promise<Caller>;
 
 export interface Admission extends Admit {
   /** For routes without a key: throws if the request has several hosts, or comes from the page of another site to a server without keys. */
   checkAddress(incoming: IncomingMessage): void;
 }
 
-export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admission {
-  const limiter = rateLimiter(clock);
-  /** The requests in progress of each key that limits them. */
-  const inProgress = new Map<string, number>();
+export function admission({ keys, cors, limits, shared }: AdmissionOptions): Admission {
+  /** Nothing if there is no limit. */
+  function countRequest(outgoing: Answering, id: string, perMinute: number | undefined): void | Promise<void> {
+    if (perMinute === undefined) return undefined;
+    return after(shared.countRequest(id, perMinute), (rate) => checkRate(outgoing, rate, perMinute));
+  }
 
   /** The headers are set on Node's response, so that streams have them too. */
-  function countRequest(outgoing: Answering, id: string, perMinute: number): void {
-    const rate = limiter.countRequest(id, perMinute);
+  function checkRate(outgoing: Answering, rate: Rate, perMinute: number): void {
     for (const [name, value] of Object.entries(rateHeaders(rate))) outgoing.setHeader(name, value);
     if (rate.allowed) return;
     throw new ApiError(
@@ -146,48 +150,46 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
     );
   }
 
-  function countAddress({ socket }: IncomingMessage, outgoing: Answering): void {
-    const perMinute = limits.requestsPerMinutePerAddress;
-    if (perMinute !== undefined) countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, perMinute);
+  function countAddress({ socket }: IncomingMessage, outgoing: Answering): void | Promise<void> {
+    return countRequest(outgoing, `address ${addressId(socket.remoteAddress)}`, limits.requestsPerMinutePerAddress);
   }
 
-  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, exchange: Exchange): void {
-    if (max === undefined) return;
-    const count = inProgress.get(name) ?? 0;
-    if (count >= max) {
-      const message = `The key "${name}" has ${count} requests in progress, which is its limit. Retry when one has ended.`;
+  function beginRequest({ name, maxConcurrentRequests: max }: KnownKey, exchange: Exchange): void | Promise<void> {
+    if (max === undefined) return undefined;
+    return after(shared.beginRequest(`key ${name}`, max), (begun: Begun | undefined) => {
+      if (begun) return exchange.onEnd(begun);
+      const message = `The key "${name}" has ${max} requests in progress, which is its limit. Retry when one has ended.`;
       const headers = { 'Retry-After': String(RETRY_SECONDS) };
       throw new ApiError(429, 'rate_limit_error', message, { code: 'too_many_requests', headers });
-    }
-    inProgress.set(name, count + 1);
-    exchange.onEnd(() => {
-      const remaining = (inProgress.get(name) ?? 1) - 1;
-      if (remaining === 0) inProgress.delete(name);
-      else inProgress.set(name, remaining);
     });
   }
 
-  function admittedKey(incoming: IncomingMessage, outgoing: Answering, exchange: Exchange): KnownKey {
+  function admittedKey(
+    incoming: IncomingMessage,
+    outgoing: Answering,
+    exchange: Exchange,
+  ): KnownKey | Promise<KnownKey> {
     const presented = presentedKey(incoming.headers);
     const key = presented === undefined ? undefined : keys.find(presented);
     const isExpired = key !== undefined && keys.isExpired(key);
     if (key && !isExpired) {
       const perMinute = key.requestsPerMinute ?? limits.requestsPerMinute;
-      if (perMinute !== undefined) countRequest(outgoing, `key ${key.name}`, perMinute);
-      beginRequest(key, exchange);
-      return key;
+      const counted = countRequest(outgoing, `key ${key.name}`, perMinute);
+      const begun = after(counted, () => beginRequest(key, exchange));
+      return after(begun, () => key);
     }
-    countAddress(incoming, outgoing);
-    throw new ApiError(
-      401,
-      'authentication_error',
-      presented === undefined
-        ? 'The request has no API key. Send one in the header "Authorization: Bearer <key>".'
-        : isExpired
-          ? 'The API key has expired.'
-          : 'The API key is not valid for this server.',
-      { code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer realm="treadle"' } },
-    );
+    return after(countAddress(incoming, outgoing), () => {
+      throw new ApiError(
+        401,
+        'authentication_error',
+        presented === undefined
+          ? 'The request has no API key. Send one in the header "Authorization: Bearer <key>".'
+          : isExpired
+            ? 'The API key has expired.'
+            : 'The API key is not valid for this server.',
+        { code: 'invalid_api_key', headers: { 'WWW-Authenticate': 'Bearer realm="treadle"' } },
+      );
+    });
   }
 
   function checkAddress(incoming: IncomingMessage): void {
@@ -198,15 +200,23 @@ export function admission({ keys, cors, limits, clock }: AdmissionOptions): Admi
   const admit: Admit = (incoming, outgoing, exchange) => {
     const { requestId, log, hold, route } = exchange;
     checkAddress(incoming);
-    if (!keys.areRequired) countAddress(incoming, outgoing);
-    const { name: key, tenant, scopes } = keys.areRequired ? admittedKey(incoming, outgoing, exchange) : NO_KEY;
-    const caller = new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log, incoming.headers);
-    // Set before the scope is checked: the log names the key of a request that is refused.
-    exchange.caller = caller;
-    requireRouteScope(caller, route?.scope ?? 'any-key');
-    return caller;
+    const known = keys.areRequired
+      ? admittedKey(incoming, outgoing, exchange)
+      : after(countAddress(incoming, outgoing), () => NO_KEY);
+    return after(known, ({ name: key, tenant, scopes }) => {
+      const caller = new AdmittedCaller({ tenant, key, scopes, requestId, hold }, log, incoming.headers);
+      // Set before the scope is checked: the log names the key of a request that is refused.
+      exchange.caller = caller;
+      requireRouteScope(caller, route?.scope ?? 'any-key');
+      return caller;
+    });
   };
   return Object.assign(admit, { checkAddress });
+}
+
+/** Goes on at once, or when the promise is resolved. */
+function after<T, U>(value: T | Promise<T>, then: (value: T) => U | Promise<U>): U | Promise<U> {
+  return value instanceof Promise ? value.then(then) : then(value);
 }
 
 const NO_KEY: KnownKey = { name: '', tenant: DEFAULT_TENANT, scopes: SCOPES };

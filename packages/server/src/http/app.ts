@@ -34,12 +34,19 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     if (isClosing()) throw shuttingDown();
   };
   /** Returns a response only to a preflight request, which matches no route. Throws if the request is not admitted. */
-  function admitCaller(c: Context<Env>): Response | undefined {
+  function admitCaller(c: Context<Env>): Response | undefined | Promise<void> {
     const { incoming, outgoing, exchange } = c.env;
     if (allowOrigin(cors, incoming, outgoing)) return c.body(null, 204);
     checkOpen();
-    c.set('caller', admit(incoming, outgoing, exchange));
+    const caller = admit(incoming, outgoing, exchange);
+    if (caller instanceof Promise) return caller.then((admitted) => void c.set('caller', admitted));
+    c.set('caller', caller);
     return undefined;
+  }
+  /** Calls `handle` when the caller is admitted. */
+  function answer(c: Context<Env>, handle: () => Response | Promise<Response>): Response | Promise<Response> {
+    const refused = admitCaller(c);
+    return refused instanceof Promise ? refused.then(handle) : (refused ?? handle());
   }
 
   const page = pageRoutes((incoming) => {
@@ -58,14 +65,14 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     app.on(method, path, (c) => {
       c.env.exchange.route = matched;
       if (errorForm) c.env.outgoing.setHeader(errorForm.idHeader, c.env.exchange.requestId);
-      return (scope === 'open' ? undefined : admitCaller(c)) ?? handle(c);
+      return scope === 'open' ? handle(c) : answer(c, () => handle(c));
     });
   }
   app.notFound((c) => {
     const { route: matched } = c.env.exchange;
     // Hono also calls this for a handler without a response.
     if (matched) throw new Error(`The route ${matched.pattern} returned no response.`);
-    return admitCaller(c) ?? errorResponse(wrongMethod(c, app.router) ?? unknownRoute(c));
+    return answer(c, () => errorResponse(wrongMethod(c, app.router) ?? unknownRoute(c)));
   });
   app.onError((error, { env }) => failedResponse(error, env));
 

@@ -1,77 +1,10 @@
 import { connect } from 'node:net';
-import { manualClock } from '@treadle/core/testing';
-import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { getRoute, postRoute, served } from '../../test/served.ts';
 import { readJson } from './body.ts';
 import { hashKey } from './keys.ts';
-import { addressId, memoryLimit, rateHeaders, rateLimiter } from './limits.ts';
+import { addressId, memoryLimit, rateHeaders } from './limits.ts';
 import { sendJson } from './respond.ts';
-
-describe('a rate limit', () => {
-  test('allows the requests of a minute at once, and further ones as the quota is refilled', async () => {
-    const clock = manualClock(1_000_000);
-    const limiter = rateLimiter(clock);
-    const take = () => limiter.countRequest('a', 3);
-    expect(take()).toEqual({ allowed: true, limit: 3, remaining: 2, resetMs: 20_000, retryMs: 0 });
-    expect(take()).toEqual({ allowed: true, limit: 3, remaining: 1, resetMs: 40_000, retryMs: 0 });
-    expect(take()).toEqual({ allowed: true, limit: 3, remaining: 0, resetMs: 60_000, retryMs: 0 });
-    expect(take()).toMatchObject({ allowed: false, remaining: 0, resetMs: 60_000, retryMs: expect.closeTo(20_000, 3) });
-    await clock.advance(19_999);
-    expect(take().allowed).toBe(false);
-    await clock.advance(1);
-    expect(take()).toMatchObject({ allowed: true, remaining: 0 });
-    expect(take().allowed).toBe(false);
-    expect(limiter.countRequest('b', 3)).toMatchObject({ allowed: true, remaining: 2 });
-  });
-
-  test('blocks no id for longer than a minute after the clock was set back', () => {
-    let now = 10_000_000;
-    const limiter = rateLimiter({ now: () => now, timer: () => () => undefined });
-    limiter.countRequest('a', 1);
-    now = 0;
-    expect(limiter.countRequest('a', 1)).toMatchObject({ allowed: false, retryMs: expect.closeTo(60_000, 3) });
-  });
-
-  test('stores a bounded number of ids, and drops the least recently used', () => {
-    const limiter = rateLimiter(manualClock(), 3);
-    for (const id of ['a', 'b', 'c', 'a', 'd']) limiter.countRequest(id, 2);
-    expect(limiter.size).toBe(3);
-    expect(limiter.countRequest('a', 2).allowed).toBe(false);
-    expect(limiter.countRequest('b', 2)).toMatchObject({ allowed: true, remaining: 1 });
-    for (let id = 0; id < 1000; id += 1) limiter.countRequest(String(id), 2);
-    expect(limiter.size).toBe(3);
-  });
-
-  test('allows at most twice the limit in any minute, and every request after its retry time', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.integer({ min: 1, max: 700 }),
-        fc.array(fc.integer({ min: 0, max: 9_000 }), { minLength: 1, maxLength: 60 }),
-        async (perMinute, pauses) => {
-          const clock = manualClock(0);
-          const limiter = rateLimiter(clock);
-          const passed: number[] = [];
-          for (const pause of pauses) {
-            await clock.advance(pause);
-            for (let more = 0; more < perMinute / 10 + 1; more += 1) {
-              const rate = limiter.countRequest('a', perMinute);
-              expect(rate.remaining).toBeGreaterThanOrEqual(0);
-              expect(rate.remaining).toBeLessThan(perMinute);
-              if (rate.allowed) passed.push(clock.now());
-            }
-          }
-          for (const from of passed)
-            expect(passed.filter((at) => at >= from && at < from + 60_000).length).toBeLessThanOrEqual(2 * perMinute);
-          const { retryMs } = limiter.countRequest('a', perMinute);
-          await clock.advance(Math.ceil(retryMs));
-          expect(limiter.countRequest('a', perMinute).allowed || retryMs === 0).toBe(true);
-        },
-      ),
-      { numRuns: 30 },
-    );
-  });
-});
 
 describe('the rate limit headers', () => {
   test('are those of the draft and those of OpenAI', () => {

@@ -1,5 +1,4 @@
 import { isIPv6 } from 'node:net';
-import type { Clock } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import { DEFAULT_TENANT, type Keys } from './keys.ts';
 
@@ -7,6 +6,8 @@ import { DEFAULT_TENANT, type Keys } from './keys.ts';
 
 /** When a client that was refused should try again. */
 export const RETRY_SECONDS = 2;
+
+const WINDOW_MS = 60_000;
 
 /** The quota of an id after a request. */
 export interface Rate {
@@ -18,44 +19,6 @@ export interface Rate {
   readonly resetMs: number;
   /** Until the next request is allowed; 0 if this one was. */
   readonly retryMs: number;
-}
-
-export interface RateLimiter {
-  /** Counts a request of `id`, unless it exceeds the limit. */
-  countRequest(id: string, perMinute: number): Rate;
-  /** The number of stored ids. */
-  readonly size: number;
-}
-
-const WINDOW_MS = 60_000;
-
-/**
- * GCRA: stores for each id only the time at which its quota is whole again. The quota of a minute can be used at once and
- * is refilled evenly. The least recently used id is dropped if there are more than `maxIds`.
- */
-export function rateLimiter(clock: Clock, maxIds = 10_000): RateLimiter {
-  const wholeAt = new Map<string, number>();
-  return {
-    countRequest(id, perMinute) {
-      const now = clock.now();
-      const each = WINDOW_MS / perMinute;
-      // If the clock was set back, no id is blocked.
-      const before = Math.min(Math.max(wholeAt.get(id) ?? now, now), now + WINDOW_MS);
-      const after = before + each;
-      // Tolerates rounding errors.
-      const room = WINDOW_MS - (after - now) + 1e-6;
-      if (room < 0) {
-        return { allowed: false, limit: perMinute, remaining: 0, resetMs: before - now, retryMs: -room };
-      }
-      wholeAt.delete(id);
-      if (wholeAt.size >= maxIds) wholeAt.delete(wholeAt.keys().next().value ?? '');
-      wholeAt.set(id, after);
-      return { allowed: true, limit: perMinute, remaining: Math.floor(room / each), resetMs: after - now, retryMs: 0 };
-    },
-    get size() {
-      return wholeAt.size;
-    },
-  };
 }
 
 /** The fields of the IETF (draft-ietf-httpapi-ratelimit-headers-10), and those that OpenAI's clients read. */

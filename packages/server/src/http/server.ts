@@ -10,6 +10,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { messageOf, systemClock, TreadleError, type Clock } from '@treadle/core';
+import { memoryQuotas, type QuotaStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
@@ -30,6 +31,7 @@ import { memoryLimit, type CountLimit, type Held, type Memory } from './limits.t
 import { newLog } from './log.ts';
 import { NO_ROUTE, type ConnectionGauges, type ServerMetrics } from './metrics.ts';
 import type { Route } from './routes.ts';
+import { sharedLimits } from './shared-limits.ts';
 import { slowClientFinder } from './slow-clients.ts';
 import type { AcceptedSocket, MessageAnswer, Upgrade } from './websocket.ts';
 
@@ -53,6 +55,8 @@ export interface ServerOptions {
   /** Counts requests; default: nothing is counted. */
   readonly metrics?: ServerMetrics;
   readonly clock?: Clock;
+  /** Where requests are counted; default: in the memory of this server. */
+  readonly quotas?: QuotaStore;
   /** The API. */
   readonly routes: readonly Route[];
   /** Writes the OpenAPI document of all routes; default: there is none. */
@@ -120,7 +124,8 @@ export function createServer(options: ServerOptions): Server {
   let closed: Promise<void> | undefined;
   const isClosing = (): boolean => closed !== undefined;
 
-  const admit = admission({ keys, limits, cors, clock });
+  const shared = sharedLimits(options.quotas ?? memoryQuotas(clock.now), clock);
+  const admit = admission({ keys, limits, cors, shared });
   const answerRequest = requestHandler({ ...options, admit, cors, log, clock, isClosing });
   const exchangeOptions = { ...options, log, clock, memory, metrics, keys };
   const sockets = new Set<AcceptedSocket>();
@@ -266,7 +271,7 @@ export function createServer(options: ServerOptions): Server {
     const stopped = new Promise<void>((resolve) => void server.close(() => resolve()));
     connections.destroyAll();
     clearInterval(slowCheck);
-    await stopped;
+    await Promise.all([stopped, shared.close()]);
     log.info('stopped');
   }
 

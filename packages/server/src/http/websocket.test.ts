@@ -12,7 +12,7 @@ import type { ClientSocket, OpenSocket } from './websocket.ts';
 /** Answers each message with the name of the key that sent it, or with the code of the error. */
 const ECHO: OpenSocket = (socket) => async (message) => {
   try {
-    void socket.send({ key: message.admit().key, bytes: message.bytes.length });
+    void socket.send({ key: (await message.admit()).key, bytes: message.bytes.length });
   } catch (error) {
     const { status, code } = toApiError(error as ApiError, message.requestId);
     message.setStatus(status);

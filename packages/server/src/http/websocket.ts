@@ -41,8 +41,8 @@ export interface SocketMessage {
   readonly bytes: Buffer;
   readonly isBinary: boolean;
   readonly requestId: string;
-  /** Throws an `ApiError` if the message is not admitted. */
-  admit(): Caller;
+  /** Throws an `ApiError`, or rejects with it, if the message is not admitted. */
+  admit(): Caller | Promise<Caller>;
   /** Sets the status for the log and the metrics; default 200. */
   setStatus(status: number): void;
 }
@@ -91,7 +91,7 @@ export interface AcceptOptions extends SocketLimits {
   readonly begin: (answer: MessageAnswer) => Exchange;
   /** Calls `start` when the answers to all earlier messages are closed. */
   readonly enqueue: (answer: MessageAnswer, start: () => void) => void;
-  readonly admit: (answer: MessageAnswer, exchange: Exchange) => Caller;
+  readonly admit: (answer: MessageAnswer, exchange: Exchange) => Caller | Promise<Caller>;
   readonly open: OpenSocket;
 }
 

@@ -4,6 +4,7 @@ import type { ConversationStore } from './conversations.ts';
 import type { InboxStore } from './inbox.ts';
 import type { KeptProcessStore } from './kept-processes.ts';
 import type { NoticeStore } from './notices.ts';
+import type { QuotaStore } from './quotas.ts';
 import type { RequestStore } from './requests.ts';
 import type { StoredRuns } from './runs.ts';
 import type { StreamStore } from './streams.ts';
@@ -28,6 +29,8 @@ export interface Store extends StoredRuns, SecretKeys {
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */
   readonly rates: RateStore;
+  /** What clients may use of servers. */
+  readonly quotas: QuotaStore;
   /**
    * Resolves when everything that reads have returned so far is durable, whichever process wrote it; nothing if it already is.
    * Reads do not wait for that. Who tells somebody outside of the process what it has read, waits for this first. All who wait

@@ -11,6 +11,7 @@ import {
 import { latestTimes, type RateStore } from '@treadle/core/policy';
 import { holderState, type Holder } from '../holder.ts';
 import type { KeptProcessStore } from '../ports/kept-processes.ts';
+import type { QuotaStore } from '../ports/quotas.ts';
 import type { SecretKeys } from '../ports/store.ts';
 import {
   amountsIn,
@@ -20,10 +21,11 @@ import {
   totalsIn,
   type AmountsRow,
 } from '../records/accounts.ts';
+import { quotasOn } from '../records/quotas.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
 import type { LeaseOptions } from './leases.ts';
 
-/** Budgets, rates, secret keys and kept processes: small tables that all processes with the store share. */
+/** Budgets, rates, quotas, secret keys and kept processes: small tables that all processes with the store share. */
 
 /** Transactions of budgets run one after the other. */
 const BUDGET_LOCK = 0x54_72_64_62;
@@ -147,6 +149,33 @@ export function openRates(db: Database): RateStore {
         return before;
       }, 'written'),
   };
+}
+
+export function openQuotas(db: Database): QuotaStore {
+  return quotasOn((key, change) =>
+    db.write(async (query) => {
+      const id = bytes(key.toWellFormed());
+      // Locks the row, also if it is new.
+      const { rows } = await query<{ readonly state: string; readonly at: number }>(
+        `INSERT INTO treadle.quotas AS q (id, state, valid_until) VALUES ($1, 'null', 0)
+         ON CONFLICT (id) DO UPDATE SET state = q.state RETURNING q.state, treadle.now_ms() AS at`,
+        [id],
+      );
+      const [{ state: before, at }] = rows as [(typeof rows)[0]];
+      const [{ state, until }, result] = change(JSON.parse(before) ?? undefined, at);
+      await query('UPDATE treadle.quotas SET state = $2, valid_until = $3 WHERE id = $1', [
+        id,
+        JSON.stringify(state),
+        until,
+      ]);
+      await query(
+        `DELETE FROM treadle.quotas WHERE id IN
+           (SELECT id FROM treadle.quotas WHERE valid_until <= $1 LIMIT 100 FOR UPDATE SKIP LOCKED)`,
+        [at],
+      );
+      return result;
+    }, 'written'),
+  );
 }
 
 const KEY_BYTES = 32;

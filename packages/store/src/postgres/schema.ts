@@ -707,4 +707,13 @@ export const MIGRATIONS: readonly Migration[] = [
       WHERE h.run = name AND h.token IS NOT NULL AND o.renewed_at + o.ttl_ms > treadle.now_ms())
   $$;
   `,
+  `
+  -- What clients have used of what they may use, as JSON. A row tells nothing after valid_until.
+  CREATE TABLE treadle.quotas (
+    id bytea PRIMARY KEY,
+    state text NOT NULL,
+    valid_until float8 NOT NULL
+  ) WITH (fillfactor = 50);
+  CREATE INDEX quotas_by_end ON treadle.quotas (valid_until);
+  `,
 ];

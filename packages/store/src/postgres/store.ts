@@ -1,7 +1,7 @@
 import { checkOptions, checkRunNames, TreadleError, type OptionNames, type RunStatus } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { CommitListener, Store } from '../ports/store.ts';
-import { openBudgets, openKeptProcesses, openKeys, openRates } from './accounts.ts';
+import { openBudgets, openKeptProcesses, openKeys, openQuotas, openRates } from './accounts.ts';
 import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
 import { ALL_RUNS, openChanges } from './changes.ts';
@@ -174,6 +174,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     blobs: openBlobs(db, (runId) => queue.settled(runId)),
     budgets: openBudgets(db, Date.now),
     rates: openRates(db),
+    quotas: openQuotas(db),
     secretKey: openKeys(db),
     readPage: entries.readPage,
     entriesWith: (runId, field, value) => entries.find(runId, `${JSON.stringify(field)}:${JSON.stringify(value)}`),

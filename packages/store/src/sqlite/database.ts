@@ -11,6 +11,7 @@ import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
 import { DatabaseSync } from './node-sqlite.ts';
+import { createQuotaTable } from './quotas.ts';
 import { createRateTable } from './rates.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
@@ -242,6 +243,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   `,
   splitBudgets,
   addRunFacts,
+  createQuotaTable,
 ];
 
 /** The version of the tables. */

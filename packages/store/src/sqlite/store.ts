@@ -19,6 +19,7 @@ import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
 import { openNotices } from './notices.ts';
+import { openQuotas } from './quotas.ts';
 import { openRates } from './rates.ts';
 import { openRequests } from './requests.ts';
 import { openRuns } from './runs.ts';
@@ -191,6 +192,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     },
     budgets,
     rates: openRates(db, commit),
+    quotas: openQuotas(db, { write: commit.write, now }),
     secretKey: openKeys(db, commit),
     readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
     entriesWith: (runId, field, value) =>

@@ -75,7 +75,7 @@ export function responsesSocket(options: ResponsesSocketOptions): OpenSocket {
       let caller: Caller | undefined;
       let body: JsonObject | undefined;
       try {
-        caller = message.admit();
+        caller = await message.admit();
         body = await readEvent(message, caller.tenant);
         await createResponse(body, caller);
       } catch (thrown) {
