@@ -145,7 +145,10 @@ const BY_PORTS = {
   conversation_texts: 'text',
   store: 'version',
   leases: 'token run host pid process_start since expires_at place thread',
-  heads: 'id run entries updated_at token nonce ttl_ms since renewed_at host pid process_start place thread',
+  heads: 'id run entries updated_at token nonce since holder',
+  // Leases, and what clients have used within a minute, are not copied.
+  quotas: 'id state valid_until',
+  holders: 'id ttl_ms renewed_at losses host pid process_start place thread',
 };
 
 test('knows every table and column of both stores', async () => {

@@ -53,8 +53,8 @@ export interface DatabaseOptions {
   readonly connections: number;
   /** How long to retry while the database cannot be reached. */
   readonly retryMs: number;
-  /** The time for an urgent statement. */
-  readonly urgentMs: number;
+  /** The time for an urgent statement; default: no limit. */
+  readonly urgentMs?: number;
 }
 
 /** Longer than any statement takes, unless the server is frozen. */
@@ -80,7 +80,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
   let isClosed = false;
   const names = new Map<string, string>();
   const pool = new pg.Pool({ ...config, max: connections, idleTimeoutMillis: 30_000, onConnect: prepareSession });
-  const limits = { connectionTimeoutMillis: urgentMs, query_timeout: urgentMs };
+  const limits = urgentMs === undefined ? {} : { connectionTimeoutMillis: urgentMs, query_timeout: urgentMs };
   const urgentPool = new pg.Pool({
     ...config,
     ...limits,
