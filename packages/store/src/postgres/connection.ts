@@ -1,6 +1,6 @@
 import { TreadleError } from '@treadle/core';
 import type * as PgModule from 'pg';
-import { isConflict, isDisconnected, storeError } from './failure.ts';
+import { isConflict, isDisconnected, isOverloaded, storeError } from './failure.ts';
 
 export interface Rows<Row> {
   readonly rows: readonly Row[];
@@ -20,7 +20,9 @@ export type Query = <Row = Readonly<Record<string, unknown>>>(
  * 1. A connection that is lost is replaced. What was being read is read again, and a transaction that was not being committed is
  *    repeated, for up to `retryMs`: so a restart of the database is a pause.
  * 2. If the connection is lost while a transaction is committed, nobody can say whether it was. The call rejects and says so.
- * 3. Nothing depends on the state of a session, except prepared statements. Those are not used behind a pooler, which is
+ * 3. A database that does not answer is recognised: while a statement takes long, a new connection asks whether anybody does. If not,
+ *    all connections count as lost.
+ * 4. Nothing depends on the state of a session, except prepared statements. Those are not used behind a pooler, which is
  *    recognised by its answer: the number of the process that it names is not that of the server.
  */
 export interface Database {
@@ -57,9 +59,9 @@ export interface DatabaseOptions {
   readonly urgentMs?: number;
 }
 
-/** Longer than any statement takes, unless the server is frozen. */
+/** Longer than any statement takes. */
 const STATEMENT_MS = 60_000;
-const CONNECT_MS = 10_000;
+const LEAST_CONNECT_MS = 1_000;
 /** A process that is frozen inside of a transaction must not hold its locks for long. */
 const IDLE_IN_TRANSACTION_MS = 10_000;
 const MOST_CONFLICTS = 20;
@@ -72,12 +74,23 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     connectionString: url,
     types,
     keepAlive: true,
-    connectionTimeoutMillis: CONNECT_MS,
+    connectionTimeoutMillis: Math.max(LEAST_CONNECT_MS, retryMs),
     query_timeout: STATEMENT_MS + 5_000,
     application_name: 'treadle',
   };
   let isDirect: boolean | undefined;
   let isClosed = false;
+  const silentMs = Math.max(LEAST_CONNECT_MS, retryMs) / 2;
+  const pulse = watchPulse(silentMs, async () => {
+    const client = new pg.Client({ ...config, connectionTimeoutMillis: silentMs, query_timeout: silentMs });
+    client.on('error', () => {});
+    try {
+      await client.connect();
+      await client.query('SELECT 1');
+    } finally {
+      void client.end().catch(() => {});
+    }
+  });
   const names = new Map<string, string>();
   const pool = new pg.Pool({ ...config, max: connections, idleTimeoutMillis: 30_000, onConnect: prepareSession });
   const limits = urgentMs === undefined ? {} : { connectionTimeoutMillis: urgentMs, query_timeout: urgentMs };
@@ -95,11 +108,15 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
   }
 
   async function prepareSession(client: PgModule.ClientBase): Promise<void> {
-    const { rows } = await client.query<{ readonly pid: number }>('SELECT pg_backend_pid() AS pid');
+    const { rows } = await pulse.watched(client, () =>
+      client.query<{ readonly pid: number }>('SELECT pg_backend_pid() AS pid'),
+    );
     isDirect = rows[0]!.pid === (client as unknown as { readonly processID: number }).processID;
     if (!isDirect) return;
-    await client.query(
-      `SET statement_timeout = ${STATEMENT_MS}; SET idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}; SET jit = off`,
+    await pulse.watched(client, () =>
+      client.query(
+        `SET statement_timeout = ${STATEMENT_MS}; SET idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}; SET jit = off`,
+      ),
     );
   }
 
@@ -116,7 +133,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
         values === undefined
           ? { text }
           : { text, values: values as unknown[], ...(isDirect && { name: nameOf(text) }) };
-      const { rows, rowCount } = await client.query(statement as PgModule.QueryConfig);
+      const { rows, rowCount } = await pulse.watched(client, () => client.query(statement as PgModule.QueryConfig));
       return { rows: rows as Row[], count: rowCount ?? 0 };
     };
   }
@@ -214,6 +231,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     async close() {
       isClosed = true;
       await Promise.all([pool.end(), urgentPool.end()]);
+      pulse.close();
     },
   };
   try {
@@ -224,6 +242,50 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     throw storeError(error, location);
   }
   return database;
+}
+
+interface Pulse {
+  /** Performs a statement of a connection. */
+  readonly watched: <T>(client: PgModule.ClientBase, statement: () => Promise<T>) => Promise<T>;
+  readonly close: () => void;
+}
+
+/** Closes connections whose statements have taken longer than `ms`, if `ask` finds that the database does not answer. */
+function watchPulse(ms: number, ask: () => Promise<void>): Pulse {
+  const waiting = new Map<PgModule.ClientBase, number>();
+  let timer: NodeJS.Timeout | undefined;
+  let isAsking = false;
+
+  const late = (): readonly PgModule.ClientBase[] =>
+    [...waiting].filter(([, since]) => performance.now() - since > ms).map(([client]) => client);
+
+  async function check(): Promise<void> {
+    if (isAsking || late().length === 0) return;
+    isAsking = true;
+    const suspects = late();
+    try {
+      await ask();
+    } catch (error) {
+      // One that refuses connections because it has too many answers.
+      if (isDisconnected(error) && !isOverloaded(error)) {
+        for (const client of suspects) if (waiting.has(client)) void (client as PgModule.Client).end().catch(() => {});
+      }
+    }
+    isAsking = false;
+  }
+
+  return {
+    async watched(client, statement) {
+      waiting.set(client, performance.now());
+      timer ??= setInterval(() => void check(), ms / 2).unref();
+      try {
+        return await statement();
+      } finally {
+        waiting.delete(client);
+      }
+    },
+    close: () => clearInterval(timer),
+  };
 }
 
 /** The connection was lost while a transaction was committed. */

@@ -45,6 +45,11 @@ const NETWORK = new Set([
   '53300',
 ]);
 
+/** The server answers, and has no free connection. */
+export function isOverloaded(error: unknown): boolean {
+  return codeOf(error) === '53300';
+}
+
 /** Converts an error of PostgreSQL or of the connection into one that says what to do. It never contains the password. */
 export function storeError(error: unknown, location: string): TreadleError {
   if (error instanceof TreadleError) return error;
