@@ -196,3 +196,16 @@ test('other processes are notified of entries', async () => {
   expect(await notified).toMatchObject([{ channel: 'treadle_changes' }]);
   await client.end();
 });
+
+test('a call is counted for the rates although the connection is lost in the commit, because twice does no harm', async () => {
+  const store = await open();
+  await withClient(server.url(), (client) =>
+    client.query(`
+      CREATE SEQUENCE cuts;
+      CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
+      CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON treadle.rates DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION cut()`),
+  );
+  expect(await store.rates.add('send', 1, 1, 10)).toEqual([]);
+  await withClient(server.url(), (client) => client.query('DROP FUNCTION cut CASCADE; DROP SEQUENCE cuts'));
+});

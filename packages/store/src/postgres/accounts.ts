@@ -125,29 +125,33 @@ function budgetTables(query: Query): BudgetTables {
   };
 }
 
-/** They need not survive a crash of the database, so nothing waits for the disk. */
+/** They need not survive a crash of the database, so nothing waits for the disk. A call that counts twice is only a stricter limit. */
 export function openRates(db: Database): RateStore {
   return {
     add: (subject, at, count, keep) =>
-      db.write(async (query) => {
-        // Locks the row, also if it is new.
-        const { rows } = await query<{ readonly times: string }>(
-          `INSERT INTO treadle.rates AS r (subject, times, latest) VALUES ($1, '[]', $2)
+      db.write(
+        async (query) => {
+          // Locks the row, also if it is new.
+          const { rows } = await query<{ readonly times: string }>(
+            `INSERT INTO treadle.rates AS r (subject, times, latest) VALUES ($1, '[]', $2)
            ON CONFLICT (subject) DO UPDATE SET latest = excluded.latest RETURNING r.times`,
-          [bytes(subject.toWellFormed()), at],
-        );
-        const before = JSON.parse(rows[0]!.times) as readonly number[];
-        await query('UPDATE treadle.rates SET times = $2 WHERE subject = $1', [
-          bytes(subject.toWellFormed()),
-          JSON.stringify(latestTimes(before, at, count, keep)),
-        ]);
-        await query(
-          `DELETE FROM treadle.rates WHERE subject IN
+            [bytes(subject.toWellFormed()), at],
+          );
+          const before = JSON.parse(rows[0]!.times) as readonly number[];
+          await query('UPDATE treadle.rates SET times = $2 WHERE subject = $1', [
+            bytes(subject.toWellFormed()),
+            JSON.stringify(latestTimes(before, at, count, keep)),
+          ]);
+          await query(
+            `DELETE FROM treadle.rates WHERE subject IN
              (SELECT subject FROM treadle.rates WHERE latest < $1 LIMIT 100 FOR UPDATE SKIP LOCKED)`,
-          [at - RATES_KEPT_MS],
-        );
-        return before;
-      }, 'written'),
+            [at - RATES_KEPT_MS],
+          );
+          return before;
+        },
+        'written',
+        'repeated',
+      ),
   };
 }
 

@@ -32,9 +32,14 @@ export interface Database {
   readonly read: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
   /**
    * Performs a transaction, which conflicts can repeat. Without `durable`, the commit does not wait for the disk. Those of one tick
-   * are performed in their order, because callers write what belongs together without waiting in between.
+   * are performed in their order, because callers write what belongs together without waiting in between. `repeated`: one whose commit
+   * may have succeeded is performed again, because twice does no harm.
    */
-  readonly write: <T>(work: (query: Query) => Promise<T>, until?: 'durable' | 'written') => Promise<T>;
+  readonly write: <T>(
+    work: (query: Query) => Promise<T>,
+    until?: 'durable' | 'written',
+    unknown?: 'repeated',
+  ) => Promise<T>;
   /**
    * Performs one statement, a transaction of its own, once. If the connection is lost, it may have been performed: rejects with the
    * error of the connection (`isDisconnected`).
@@ -174,7 +179,11 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     }
   }
 
-  async function transaction<T>(work: (query: Query) => Promise<T>, until: 'durable' | 'written'): Promise<T> {
+  async function transaction<T>(
+    work: (query: Query) => Promise<T>,
+    until: 'durable' | 'written',
+    unknown?: 'repeated',
+  ): Promise<T> {
     return withClient(async (client) => {
       const query = queryOn(client);
       await query(until === 'written' ? 'BEGIN; SET LOCAL synchronous_commit = off' : 'BEGIN');
@@ -188,7 +197,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
       try {
         await query('COMMIT');
       } catch (error) {
-        throw isDisconnected(error) ? new UnknownOutcome(error, location) : error;
+        throw isDisconnected(error) && unknown !== 'repeated' ? new UnknownOutcome(error, location) : error;
       }
       return value;
     });
@@ -207,7 +216,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
   const database: Database = {
     location,
     read: (work) => retried(() => withClient((client) => work(queryOn(client)))),
-    write: (work, until = 'durable') => inOrder(() => retried(() => transaction(work, until))),
+    write: (work, until = 'durable', unknown?) => inOrder(() => retried(() => transaction(work, until, unknown))),
     once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
     async urgent<Row>(text: string, values: readonly unknown[] = []) {
       const client = await urgentPool.connect();

@@ -96,10 +96,10 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
       isShown = true;
       return given.read(work);
     },
-    async write(work, until) {
+    async write(...write) {
       await queue.accepted();
       isShown = true;
-      return given.write(work, until);
+      return given.write(...write);
     },
   };
   const changes = openChanges(given);
