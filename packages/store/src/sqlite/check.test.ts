@@ -1,4 +1,5 @@
-import { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import fs, { closeSync, openSync, readFileSync, statSync, writeSync } from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import { runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
@@ -55,6 +56,24 @@ describe('checkStore', () => {
     });
     expect(progress).toEqual([1, 2, 3].map((done) => ({ step: 'check', done, total: 3 })));
     expect(statSync(temp.file).mtimeMs).toBe(mtimeMs);
+  });
+
+  test('reports what is durable: nobody else may have synced it', async () => {
+    await using temp = tempStore();
+    await fullStore(temp);
+    const { fdatasync } = fs;
+    let syncs = 0;
+    const replace = (syncing: unknown): void => {
+      fs.fdatasync = syncing as typeof fdatasync;
+      syncBuiltinESMExports();
+    };
+    replace((...args: Parameters<typeof fdatasync>) => (syncs++, fdatasync(...args)));
+    try {
+      await checkStore(temp.file);
+    } finally {
+      replace(fdatasync);
+    }
+    expect(syncs).toBe(1);
   });
 
   test('does not change a backup, which has no -wal', async () => {

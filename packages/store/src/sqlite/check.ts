@@ -31,6 +31,8 @@ export async function checkStore(file: string, options: ProgressOptions = {}): P
   try {
     const found = { runs: 0, entries: 0, snapshots: 0, blobs: 0, responses: 0, problems: await fileProblems(file) };
     await checkContent({ ...options, store, content: contentOf(db, file, { found, signal: options.signal }), found });
+    // The report tells what other processes have written.
+    await store.durable();
     return found;
   } catch (error) {
     throw options.signal?.aborted ? error : storeError(error, path.resolve(file));

@@ -101,7 +101,7 @@ interface Sighting {
 
 export function openLeases(
   db: DatabaseSync,
-  { write, flush }: GroupCommit,
+  { write, flush, noteRead }: GroupCommit,
   { ttlMs, clock = backgroundClock, holder, processState }: LeaseOptions,
 ): Leases {
   const findLease = db.prepare(`SELECT ${COLUMNS} FROM leases WHERE run = ?`);
@@ -129,6 +129,8 @@ export function openLeases(
   let cancelTimer: (() => void) | undefined;
 
   function leaseOf(runId: string): LeaseRow | undefined {
+    // Not every caller is in a transaction.
+    noteRead();
     return findLease.get(runId) as unknown as LeaseRow | undefined;
   }
 

@@ -1,10 +1,11 @@
 import { spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import fs, { copyFileSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { syncBuiltinESMExports } from 'node:module';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { runLoop, tool, type Journal } from '@treadle/core';
-import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { manualClock, scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { afterEach, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
@@ -193,6 +194,25 @@ test('readers who have read nothing do not wait for commits of others, unless wh
   syncs.proceed[0]!();
   await Promise.all([append, waits]);
   expect(syncs.proceed.length).toBe(1);
+});
+
+test('readers wait for the loss of a lease, also if its driver notices it while another process writes', async () => {
+  await using temp = tempStore();
+  const clock = manualClock();
+  const store = temp.open({ clock, busyTimeoutMs: 0 });
+  const { lost, ...lease } = await store.acquire('a');
+  await store.durable();
+  const other = temp.raw();
+  other.exec('DELETE FROM leases; BEGIN IMMEDIATE');
+  expect(store.durable()).toBeUndefined();
+  const told = once(lost!, 'abort');
+  clock.advance(10_000);
+  await told;
+  const waits = store.durable();
+  expect(waits).toBeInstanceOf(Promise);
+  await waits;
+  other.exec('ROLLBACK');
+  await lease.release();
 });
 
 test('readers wait for what a process has left that died before it synced', async () => {
