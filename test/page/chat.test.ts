@@ -185,6 +185,16 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the chat', () => {
     );
   });
 
+  test('approves the same calls for the rest of the chat', async () => {
+    await using chat = await openChat([PAY, 'Thank you.', PAY, 'Thanks again.']);
+    const { page } = chat;
+    await chat.send('Pay');
+    await button(page, 'Approve for this chat').click();
+    await page.getByText('Thank you.').waitFor();
+    await chat.send('Pay again');
+    await page.getByText('Thanks again.').waitFor();
+  });
+
   test('shows the newest output of a call that runs, and since when, also after a reload', async ({ expect }) => {
     const released = Promise.withResolvers<string>();
     let reportLines = (_from: number, _to: number): void => {};

@@ -144,6 +144,18 @@ describe('a message', () => {
     expect(foreign.status).toBe(404);
   });
 
+  test('is not asked about what a person has allowed for the rest of the conversation in the chat', async () => {
+    const server = await serve([WRITE, 'Done.', WRITE, 'Done.'], { policy });
+    const client = await postChat(server.url, { message: 'Write' });
+    const { conversation_id: id } = await client.event('conversation_meta');
+    const { id: ask, digest } = await client.event('approval_request');
+    const given = { id: ask, digest, approved: true, for_run: true };
+    expect((await server.send('POST', `/v1/chat/${String(id)}/answers`, given)).status).toBe(200);
+    await client.ended;
+    const second = await say(server, { conversation_id: id, message: 'Again' });
+    expect([second.asks, second.results]).toEqual([0, ['written']]);
+  });
+
   test('stays within what the conversation was narrowed to', async () => {
     const server = await serve([call('plan'), 'Planned.', WRITE, 'Not written.', WRITE, 'Not written.']);
     const { id } = await say(server, { message: 'Plan' });

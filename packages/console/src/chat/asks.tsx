@@ -26,11 +26,12 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalRequest; readon
   const isDenying = useSignal(false);
   const reason = useSignal('');
 
-  async function decide(approved: boolean): Promise<void> {
+  async function decide(approved: boolean, forRun = false): Promise<void> {
     isBusy.value = true;
     const why = reason.value.trim();
     try {
-      await onAnswer({ id: ask.id, approved, digest: ask.digest, ...(!approved && why && { reason: why }) });
+      const optional = { ...(!approved && why && { reason: why }), ...(forRun && { for_run: true }) };
+      await onAnswer({ id: ask.id, approved, digest: ask.digest, ...optional });
     } catch (error) {
       report(error);
     } finally {
@@ -71,9 +72,20 @@ function ApprovalCard({ ask, onAnswer }: { readonly ask: ApprovalRequest; readon
       )}
       <div class="ask-actions">
         {!isDenying.value && (
-          <button type="button" class="button primary" disabled={isBusy.value} onClick={() => void decide(true)}>
-            Approve
-          </button>
+          <>
+            <button type="button" class="button primary" disabled={isBusy.value} onClick={() => void decide(true)}>
+              Approve
+            </button>
+            <button
+              type="button"
+              class="button"
+              disabled={isBusy.value}
+              onClick={() => void decide(true, true)}
+              title="Also later calls of the tool that touch nothing else, in the rest of the conversation"
+            >
+              Approve for this chat
+            </button>
+          </>
         )}
         <button
           type="button"

@@ -355,6 +355,7 @@ const answer = z.strictObject({
   approved: z.boolean().optional(),
   digest: name.optional(),
   reason: z.string().max(2_000).optional(),
+  for_run: z.boolean().optional(),
   answer: z.unknown().optional(),
 });
 const answersBody = z.strictObject({ answers: list(answer, { expected: 'a list of answers', max: 100 }) });
@@ -364,13 +365,13 @@ function parseAnswers(body: unknown): readonly ChatAnswer[] {
   const isList = typeof body === 'object' && body !== null && 'answers' in body;
   const answers = isList ? validateBody(answersBody, body).answers : [validateBody(answer, body)];
   if (answers.length === 0) throw badRequest('The list has no answers.', 'answers');
-  return answers.map(({ id, approved, digest, reason, answer: value }) => {
+  return answers.map(({ id, approved, digest, reason, for_run, answer: value }) => {
     if ((approved === undefined) === (value === undefined)) {
       throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
     }
     if (approved === undefined) return { id, answer: value };
     if (digest === undefined) throw badRequest('An approval needs the digest of its request.', 'digest');
-    return { id, approved, digest, ...(reason !== undefined && { reason }) };
+    return { id, approved, digest, ...(reason !== undefined && { reason }), ...(for_run !== undefined && { for_run }) };
   });
 }
 

@@ -71,7 +71,14 @@ export type AskRequest = ApprovalRequest | QuestionRequest;
 
 /** An answer of a person. `id`: of the request. */
 export type ChatAnswer =
-  | { readonly id: string; readonly approved: boolean; readonly digest: string; readonly reason?: string }
+  | {
+      readonly id: string;
+      readonly approved: boolean;
+      readonly digest: string;
+      readonly reason?: string;
+      /** Later calls of the tool that touch nothing else are allowed too, in the rest of the conversation. */
+      readonly for_run?: boolean;
+    }
   | { readonly id: string; readonly answer: unknown };
 
 /** A decision about a call that people were asked about, or that the policy denied. */
