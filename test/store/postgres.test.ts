@@ -1,11 +1,36 @@
 import { afterAll } from 'vitest';
 import { storeContract } from './contract/store.ts';
+import { HOLDERS, type Hosts } from './contract/temp-stores.ts';
+import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
 
 const database = await testDatabase();
 afterAll(() => database[Symbol.asyncDispose]());
 
+async function query(sql: string): Promise<readonly Readonly<Record<string, unknown>>[]> {
+  return withClient(database.url, async (client) => {
+    await client.query('SET search_path = treadle');
+    return (await client.query<Record<string, unknown>>(sql)).rows;
+  });
+}
+
+/** The next renewal would be later than the test ends. */
+async function hosts(): Promise<Hosts> {
+  const [here, there, frozen] = await Promise.all(
+    [HOLDERS.here, HOLDERS.there, HOLDERS.frozen].map((holder) => database.open({ holder, leaseTtlMs: 600_000 })),
+  );
+  return {
+    here: here!,
+    there: there!,
+    frozen: frozen!,
+    pass: async () => void (await query(`UPDATE holders SET renewed_at = renewed_at - ttl_ms WHERE host = 'frozen'`)),
+  };
+}
+
 storeContract('PostgreSQL', async () => ({
   open: database.open,
+  hosts,
+  exec: async (sql) => void (await query(sql)),
+  count: async (table) => Number((await query(`SELECT count(*) AS n FROM ${table}`))[0]!['n']),
   [Symbol.asyncDispose]: () => database.clear(),
 }));

@@ -1,18 +1,49 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { DatabaseSync } from 'node:sqlite';
+import { manualClock } from '@treadle/core/testing';
+import { sqliteStore, type SqliteOptions, type SqliteStore } from '@treadle/store';
 import { storeContract } from './contract/store.ts';
+import { HOLDERS, type Hosts } from './contract/temp-stores.ts';
 
 storeContract('SQLite', async () => {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-store-'));
+  const file = path.join(folder, 'runs.db');
   const opened: SqliteStore[] = [];
+
+  function open(options?: SqliteOptions): SqliteStore {
+    const store = sqliteStore(file, options);
+    opened.push(store);
+    return store;
+  }
+
+  /** A host looks how long a lease stays unchanged by its own clock. */
+  function hosts(): Hosts {
+    const clock = manualClock(Date.now());
+    const leaseTtlMs = 30_000;
+    return {
+      here: open({ clock, leaseTtlMs, holder: HOLDERS.here }),
+      there: open({ clock, leaseTtlMs, holder: HOLDERS.there }),
+      frozen: open({ clock: { ...clock, timer: () => () => {} }, leaseTtlMs, holder: HOLDERS.frozen }),
+      pass: () => clock.advance(leaseTtlMs),
+    };
+  }
+
+  function query<T>(work: (db: DatabaseSync) => T): T {
+    const db = new DatabaseSync(file, { timeout: 5_000 });
+    try {
+      return work(db);
+    } finally {
+      db.close();
+    }
+  }
+
   return {
-    async open(options) {
-      const store = sqliteStore(path.join(folder, 'runs.db'), options);
-      opened.push(store);
-      return store;
-    },
+    open: async (options) => open(options),
+    hosts: async () => hosts(),
+    exec: async (sql) => query((db) => db.exec(sql)),
+    count: async (table) => query((db) => Number(db.prepare(`SELECT count(*) AS n FROM ${table}`).get()!['n'])),
     async [Symbol.asyncDispose]() {
       for (const store of opened) await store.close();
       rmSync(folder, { recursive: true });

@@ -101,11 +101,13 @@ export function streamsContract(tempStore: () => Promise<TempStores>): void {
     await other.streams.append('first', 1, [event(1)]);
     await other.streams.append('second', 1, [event(1)]);
     await Promise.all(both);
-    called.length = 0;
-    const again = watch('second');
-    await other.streams.append('second', 2, [event(2)]);
-    await again;
-    expect(called).not.toContain('first');
+    // Listeners may be called without cause, but not each time.
+    for (let number = 2; called.includes('first'); number++) {
+      called.length = 0;
+      const again = watch('second');
+      await other.streams.append('second', number, [event(number)]);
+      await again;
+    }
   });
 
   test('many listeners are called in several turns of the event loop', async () => {

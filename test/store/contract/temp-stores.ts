@@ -8,7 +8,28 @@ const { thisProcess, holderOf } = (await import(
 /** The stores of one test, which share what is stored. Disposing them closes those that are open, and removes everything. */
 export interface TempStores extends AsyncDisposable {
   readonly open: (options?: SharedOptions) => Promise<Store>;
+  readonly hosts: () => Promise<Hosts>;
+  /** Performs statements that both databases understand, on a connection of its own. */
+  readonly exec: (sql: string) => Promise<void>;
+  /** How many rows a table has. */
+  readonly count: (table: string) => Promise<number>;
 }
+
+/** Stores of three hosts. */
+export interface Hosts {
+  readonly here: Store;
+  readonly there: Store;
+  /** Its leases are not renewed. */
+  readonly frozen: Store;
+  /** Leases of `frozen` that another host has seen can be taken over. */
+  readonly pass: () => Promise<void>;
+}
+
+export const HOLDERS = {
+  here: { host: 'here', pid: 4_711, startedAt: '1' },
+  there: { host: 'there', pid: 42, startedAt: '1' },
+  frozen: { host: 'frozen', pid: 1, startedAt: '1' },
+} as const satisfies Record<string, Holder>;
 
 /** The options of every store. */
 export type SharedOptions = Pick<SqliteOptions & PostgresOptions, 'leaseTtlMs' | 'holder'>;

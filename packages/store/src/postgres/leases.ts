@@ -41,6 +41,8 @@ export interface Leases {
   readonly requireFree: (query: Query, names: readonly Buffer[]) => Promise<void>;
   /** Ends the leases of drivers that are known to be dead here, so that functions of the database see that. */
   readonly freeDead: (query: Query, names: readonly Buffer[]) => Promise<void>;
+  /** Lets all leases of processes that are known to be dead here expire. */
+  readonly expireDead: () => Promise<void>;
   readonly isDriven: (runId: string) => Promise<boolean>;
   /** See `StoredRuns`. */
   readonly watchDrivers: (listener: () => void) => () => void;
@@ -405,6 +407,14 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     for (const row of rows) if (msUntilFree(row) === 0) await endDead(query, row);
   }
 
+  async function expireDead(): Promise<void> {
+    const { rows } = await db.read((query) => query<HolderRow>(HOLDERS, [holderId]));
+    const dead = rows.filter(
+      (row) => row.left_ms > 0 && holderState(holderOfRow(row), holder, processState) === 'dead',
+    );
+    if (dead.length > 0) await db.write((query) => query(EXPIRE, [dead.map(({ id }) => id)]));
+  }
+
   async function requireFree(query: Query, names: readonly Buffer[]): Promise<void> {
     const { rows } = await query<HeadRow>(`${HEAD} WHERE h.run = ANY ($1::bytea[]) AND h.token IS NOT NULL`, [names]);
     for (const row of rows) {
@@ -475,6 +485,7 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     isFree: (row) => msUntilFree(row) === 0,
     requireFree,
     freeDead,
+    expireDead,
     async isDriven(runId) {
       const row = await db.read((query) => headOf(query, bytes(runId)));
       return row !== undefined && msUntilFree(row) > 0;
@@ -517,6 +528,8 @@ const FORGET_OLD = 'DELETE FROM treadle.holders WHERE renewed_at < treadle.now_m
 
 const HOLDERS = `SELECT id, host, pid, process_start, place, thread, renewed_at + ttl_ms - treadle.now_ms() AS left_ms
   FROM treadle.holders WHERE id <> $1`;
+
+const EXPIRE = 'UPDATE treadle.holders SET renewed_at = renewed_at - ttl_ms WHERE id = ANY ($1::uuid[])';
 
 const FORGET = 'DELETE FROM treadle.holders WHERE id = $1';
 

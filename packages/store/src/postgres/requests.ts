@@ -328,10 +328,14 @@ export function openRequests(
         return rows.filter(leases.isFree).map(toUnfinished);
       }),
 
-    prune: (before) => pruneInBatches(db, 'treadle.prune_requests($1, $2, $3, $4, $5)', before),
+    async prune(before) {
+      await leases.expireDead();
+      return pruneInBatches(db, 'treadle.prune_requests($1, $2, $3, $4, $5)', before);
+    },
 
     async pruneExpired(now) {
       checkTime('now', now);
+      await leases.expireDead();
       await db.write((query) =>
         query(`DELETE FROM treadle.idempotency_keys k WHERE expires_at <= $1 AND NOT ${KEPT}`, [now]),
       );

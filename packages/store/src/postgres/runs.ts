@@ -64,6 +64,7 @@ export function openRuns(
     },
 
     async prune(before) {
+      await leases.expireDead();
       const total = await pruneInBatches(db, 'treadle.prune_runs($1, $2, $3, $4, $5)', before);
       if (total > 0) changes.changed(ALL_RUNS);
       return total;

@@ -167,7 +167,10 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     readSnapshot: entries.readSnapshot,
     list: runs.list,
     watchDrivers: leases.watchDrivers,
-    releaseRun: leases.releaseRun,
+    async releaseRun(runId, options) {
+      await queue.accepted();
+      return leases.releaseRun(runId, options);
+    },
     isDriven: leases.isDriven,
     delete: (runId) => afterAppends(runId, () => runs.delete(runId)),
     prune: runs.prune,

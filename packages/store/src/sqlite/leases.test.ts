@@ -1,11 +1,14 @@
-import type { Clock, JournalEntry, Lease } from '@treadle/core';
+import type { Clock, JournalEntry } from '@treadle/core';
 import { manualClock, type ManualClock } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
-import { entries, entry } from '../../test/entries.ts';
+import { entry } from '../../test/entries.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
-import { thisProcess, type Holder } from '../holder.ts';
+import { thisProcess } from '../holder.ts';
 import { openDatabase } from './database.ts';
 import { storeOn, thisMachine, type SqliteStore } from './store.ts';
+
+// What holds on every store is in `test/store/contract/leases.ts`. Here: the clocks of processes, which decide about leases in a file
+// (in PostgreSQL the clock of the database does), locks of the file, and earlier versions.
 
 const TTL = 30_000;
 const START = Date.parse('2026-11-15T10:00:00Z');
@@ -31,19 +34,6 @@ function hosts(temp: TempStore): {
 }
 
 describe('leases of different hosts', () => {
-  test('the error of a refused acquire names the driver', async () => {
-    await using temp = tempStore();
-    const { here, there } = hosts(temp);
-    await here.acquire('a');
-    const refused = there.acquire('a');
-    await expect(refused).rejects.toEqual(code('run-driven'));
-    await expect(refused).rejects.toThrow(
-      'Run "a" is driven by process 4711 on host here since 2026-11-15T10:00:00.000Z. ' +
-        'Wait until it is done. If it has died, this process can take over in 30 s: retry then.',
-    );
-    await expect(there.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
-  });
-
   test('a renewed lease never expires', async () => {
     await using temp = tempStore();
     const { clock, here, there } = hosts(temp);
@@ -82,50 +72,6 @@ describe('leases of different hosts', () => {
     await expect(here.acquire('a')).rejects.toEqual(code('run-driven'));
     await there.append('a', [entry(1, 'there')], lease);
     expect(await here.read('a')).toEqual([entry(0), entry(1, 'there')]);
-  });
-
-  test('an expired lease that nobody took over is still valid', async () => {
-    await using temp = tempStore();
-    const { clock, there, frozen: open } = hosts(temp);
-    const frozen = open();
-    const lease = await frozen.acquire('a');
-    expect(await there.isDriven('a')).toBe(true);
-    await clock.advance(10 * TTL);
-    await frozen.append('a', [entry(0)], lease);
-    await there.acquire('a');
-    await expect(frozen.append('a', [entry(1)], lease)).rejects.toEqual(code('lease-lost'));
-  });
-
-  test('an append without a lease invalidates an expired lease', async () => {
-    await using temp = tempStore();
-    const { clock, there, frozen: open } = hosts(temp);
-    const frozen = open();
-    const lease = await frozen.acquire('a');
-    await expect(there.append('a', [entry(0)])).rejects.toEqual(code('run-driven'));
-    await clock.advance(TTL);
-    await there.append('a', [entry(0)]);
-    await expect(frozen.append('a', [entry(1)], lease)).rejects.toThrow('It was released, or the run was deleted.');
-  });
-
-  test('delete and prune remove an expired lease', async () => {
-    await using temp = tempStore();
-    const { clock, there, frozen: open } = hosts(temp);
-    const frozen = open();
-    const leases = [];
-    for (const runId of ['a', 'b']) {
-      const lease = await frozen.acquire(runId);
-      await frozen.append(runId, [entry(0, '', 'completed')], lease);
-      leases.push(lease);
-    }
-    await expect(there.delete('a')).rejects.toEqual(code('run-driven'));
-    expect(await there.prune(Infinity)).toBe(0);
-    await clock.advance(TTL);
-    expect(await there.delete('a')).toBe(true);
-    expect(await there.prune(Infinity)).toBe(1);
-    for (const lease of leases) {
-      await expect(frozen.append(lease.runId, [entry(0)], lease)).rejects.toEqual(code('lease-lost'));
-    }
-    expect(temp.raw().prepare('SELECT * FROM leases').all()).toEqual([]);
   });
 });
 
@@ -243,15 +189,6 @@ describe('a driver', () => {
     await here.acquire('a');
   });
 
-  test('loses its lease when its store is closed', async () => {
-    await using temp = tempStore();
-    const { here } = hosts(temp);
-    const lease = await here.acquire('a');
-    await here.close();
-    expect(lease.lost!.reason).toEqual(code('lease-lost'));
-    await expect(lease.confirm!()).rejects.toEqual(code('lease-lost'));
-  });
-
   test('that released its lease does not lose it', async () => {
     await using temp = tempStore();
     const { clock, here } = hosts(temp);
@@ -264,28 +201,6 @@ describe('a driver', () => {
 });
 
 describe('releaseRun', () => {
-  test('ends no lease of a live process of this host, except by force', async () => {
-    await using temp = tempStore();
-    const [first, second] = [temp.open(), temp.open()];
-    const lease = await first.acquire('a');
-    await expect(second.releaseRun('a')).rejects.toEqual(code('run-driven'));
-    expect(await second.releaseRun('a', { force: true })).toBe(true);
-    expect(await second.releaseRun('a', { force: true })).toBe(false);
-    await second.acquire('a');
-    await expect(first.append('a', [entry(0)], lease)).rejects.toEqual(code('lease-lost'));
-  });
-
-  test('ends the leases of a dead process, also of child runs, and no others', async () => {
-    await using temp = tempStore();
-    const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
-    const names = ['a', 'a.t1.tool.0', 'a.t1.tool.0.t2.tool.11', 'a.fork', 'ab', 'a.t1.tool.x'];
-    for (const runId of names) await dead.acquire(runId);
-    const store = temp.open();
-    expect(await store.releaseRun('a')).toBe(true);
-    const left = temp.raw().prepare('SELECT run FROM leases ORDER BY token').all();
-    expect(left.map(({ run }) => run)).toEqual(names.slice(3));
-  });
-
   test('waits a lease time for a process of another host', async () => {
     await using temp = tempStore();
     const { clock, here, there, frozen: open } = hosts(temp);
@@ -301,14 +216,6 @@ describe('releaseRun', () => {
     expect(await dead).toBe(true);
     await expect(alive).rejects.toEqual(code('run-driven'));
     await expect(lost.confirm!()).rejects.toEqual(code('lease-lost'));
-  });
-
-  test('ends a lease of its own store at once', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    const lease: Lease = await store.acquire('a');
-    await store.releaseRun('a', { force: true });
-    expect(lease.lost!.aborted).toBe(true);
   });
 });
 
@@ -362,13 +269,6 @@ describe('renewal', () => {
 });
 
 describe('release', () => {
-  test('takes effect at once', async () => {
-    await using temp = tempStore();
-    const { here, there } = hosts(temp);
-    await (await here.acquire('a')).release();
-    await there.acquire('a');
-  });
-
   test('never rejects, and is retried when it could not be written', async () => {
     await using temp = tempStore();
     const clock = manualClock(START);
@@ -386,69 +286,9 @@ describe('release', () => {
     await there.acquire('b');
     await expect(there.acquire('a')).rejects.toEqual(code('run-driven'));
   });
-
-  test('takes effect after earlier appends, also while another acquire is waiting', async () => {
-    await using temp = tempStore();
-    const { here } = hosts(temp);
-    const lease = await here.acquire('a');
-    const refused = here.acquire('a');
-    const added = here.append('a', [entry(0)], lease);
-    const released = lease.release();
-    const next = here.acquire('a');
-    await expect(refused).rejects.toEqual(code('run-driven'));
-    await Promise.all([added, released]);
-    await here.append('a', [entry(1)], await next);
-  });
-
-  test('closing the store also releases a lease that is being acquired', async () => {
-    await using temp = tempStore();
-    const { here, there } = hosts(temp);
-    const pending = here.acquire('a');
-    await here.close();
-    await pending;
-    await there.acquire('a');
-  });
-
-  test('closing the store releases all leases', async () => {
-    await using temp = tempStore();
-    const { here, there } = hosts(temp);
-    for (const runId of ['a', 'b', 'c']) await here.acquire(runId);
-    await here.close();
-    for (const runId of ['a', 'b', 'c']) await there.acquire(runId);
-  });
 });
 
 describe('leases of one host', () => {
-  test('a second store of the same process is refused until the first is closed', async () => {
-    await using temp = tempStore();
-    const [first, second] = [temp.open(), temp.open()];
-    await first.acquire('a');
-    await expect(second.acquire('a')).rejects.toThrow(
-      `driven by process ${process.pid} on host ${thisProcess().host} since`,
-    );
-    await first.close();
-    await second.acquire('a');
-  });
-
-  test('the lease of a dead process can be taken over at once', async () => {
-    await using temp = tempStore();
-    const ended: Holder = { ...thisProcess(), pid: 2 ** 22 + 1 };
-    const dead = temp.open({ holder: ended });
-    const lease = await dead.acquire('a');
-    await dead.append('a', entries(2), lease);
-    const store = temp.open();
-    const mine = await store.acquire('a');
-    await expect(dead.append('a', [entry(2)], lease)).rejects.toEqual(code('lease-lost'));
-    await store.append('a', [entry(2)], mine);
-  });
-
-  test('a lease can be taken over at once if its pid was reused by another process', async () => {
-    await using temp = tempStore();
-    const before = temp.open({ holder: { ...thisProcess(), startedAt: 'before this one' } });
-    await before.acquire('a');
-    await temp.open().acquire('a');
-  });
-
   test('a live process keeps its lease under another host name, and loses it when it dies', async () => {
     await using temp = tempStore();
     const clock = manualClock(START);
@@ -483,16 +323,6 @@ describe('leases of one host', () => {
     await clock.advance(TTL);
     if (ms === Infinity) await expect(store.acquire('a')).rejects.toEqual(code('run-driven'));
     else await store.acquire('a');
-  });
-
-  test('a dead driver does not prevent appends without a lease, delete or prune', async () => {
-    await using temp = tempStore();
-    const dead = temp.open({ holder: { ...thisProcess(), pid: 2 ** 22 + 1 } });
-    for (const runId of ['a', 'b', 'c']) await dead.append(runId, [entry(0, '', 'failed')], await dead.acquire(runId));
-    const store = temp.open();
-    await store.append('a', [entry(1)]);
-    expect(await store.delete('b')).toBe(true);
-    expect(await store.prune(Infinity)).toBe(1);
   });
 
   test('a holder without a start time keeps its lease while a process with its pid exists', async () => {
@@ -549,28 +379,6 @@ describe('recovered runs', () => {
     expect(await temp.open().list({ recovered: true })).toMatchObject([{ runId: 'a', status: 'completed', recovered }]);
     expect(await here.list({ recovered: true, status: ['running'] })).toEqual([]);
     expect(await recoveryOf(here, 'b')).toBeUndefined();
-  });
-
-  test('are not those that had paused or ended when their driver died', async () => {
-    await using temp = tempStore();
-    const { clock, there, frozen } = hosts(temp);
-    await dieDriving(frozen(), { a: entry(0, 'x', 'completed'), b: entry(0, 'x', 'paused') });
-    for (const runId of ['a', 'b']) await expect(there.acquire(runId)).rejects.toEqual(code('run-driven'));
-    await clock.advance(TTL);
-    for (const runId of ['a', 'b']) expect(await there.acquire(runId)).toMatchObject({ takenOver: true });
-    expect(await there.list({ recovered: true })).toEqual([]);
-  });
-
-  test('are not those whose driver released its lease, or was forced to', async () => {
-    await using temp = tempStore();
-    const { here, there } = hosts(temp);
-    const lease = await here.acquire('a');
-    await here.append('a', [entry(0)], lease);
-    await lease.release();
-    await here.acquire('a');
-    await there.releaseRun('a', { force: true });
-    await there.acquire('a');
-    expect(await there.list({ recovered: true })).toEqual([]);
   });
 
   test('are those whose dead driver was found by releaseRun', async () => {
