@@ -1,4 +1,4 @@
-import { messageOf } from '../errors.ts';
+import { messageOf, TreadleError } from '../errors.ts';
 import { arePromised } from '../machine/approvals.ts';
 import { isJudged, isUnstarted, slotEffect, toolEffectId, type UnstartedSlot } from '../machine/effects.ts';
 import type { Event, RecordedVerdict } from '../machine/events.ts';
@@ -19,7 +19,8 @@ import type { ContinueOptions } from './options.ts';
 /*
  * What judges the calls of a turn:
  *
- * 1. The policy of the options. If it fails, every call is denied.
+ * 1. The policy of the options. If it fails, every call is denied. If it cannot use its store, the run stops and can be resumed:
+ *    a denial would be a fact.
  * 2. The same policy with every other rules that the run has recorded. The strictest verdict applies.
  * 3. The narrowings of the run: tools whose calls people have to approve, also without a policy, and rules.
  * 4. `needsApproval` of the tools, also without a policy. A run that had a policy and is resumed without one has every
@@ -38,9 +39,16 @@ export interface Judging {
   readonly signal: AbortSignal;
 }
 
+export interface Judged {
+  readonly settle: (verdicts: Verdicts) => void;
+  /** Stops the run. */
+  readonly fail: (error: TreadleError) => void;
+}
+
 /** Judges calls, and calls `settle` with the verdicts, synchronously if the policy is. */
-export function judgeCalls(calls: readonly Call[], judging: Judging, settle: (verdicts: Verdicts) => void): void {
+export function judgeCalls(calls: readonly Call[], judging: Judging, { settle, fail }: Judged): void {
   const denyAll = (thrown: unknown): void => {
+    if (isStoreFailure(thrown)) return fail(thrown);
     const reason = `the policy failed: ${messageOf(thrown)}`;
     settle(calls.map(() => ({ type: 'deny', reason })));
   };
@@ -58,6 +66,10 @@ export function judgeCalls(calls: readonly Call[], judging: Judging, settle: (ve
   } catch (thrown) {
     denyAll(thrown);
   }
+}
+
+function isStoreFailure(thrown: unknown): thrown is TreadleError {
+  return thrown instanceof TreadleError && (thrown.code === 'journal-failed' || thrown.code.startsWith('store-'));
 }
 
 /** `step` denies a call without a verdict. */
@@ -359,11 +371,11 @@ export async function policyChange(judging: Judging, at: number): Promise<Event 
 
 /** A run that is cancelled or detached does not wait for its policy. */
 function judgedUnlessAborted(calls: readonly Call[], judging: Judging): Promise<Verdicts> {
-  return new Promise((resolve) => {
+  return new Promise((resolve, reject) => {
     const onAbort = (): void => resolve([]);
     judging.signal.addEventListener('abort', onAbort, { once: true });
     if (judging.signal.aborted) onAbort();
-    else judgeCalls(calls, judging, resolve);
+    else judgeCalls(calls, judging, { settle: resolve, fail: reject });
   });
 }
 

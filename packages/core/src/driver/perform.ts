@@ -490,7 +490,8 @@ const judgeTogether = loadedLater(async () => {
   return (context, calls: readonly Call[], settle: (verdicts: readonly RecordedVerdict[]) => void) => {
     const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
     const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-    const { options, controller } = context;
-    judgeCalls(calls, { state: context.state(), options, executor, checked, signal: controller.signal }, settle);
+    const { options, controller, fail } = context;
+    const { signal } = controller;
+    judgeCalls(calls, { state: context.state(), options, executor, checked, signal }, { settle, fail });
   };
 });

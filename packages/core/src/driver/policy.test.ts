@@ -1,6 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { resultTexts } from '../../test/results.ts';
 import { agentTool } from '../agents/agent-tool.ts';
+import { TreadleError } from '../errors.ts';
 import { forkRun } from '../journal/fork.ts';
 import type { RunStore } from '../journal/port.ts';
 import { replay } from '../journal/replay.ts';
@@ -664,4 +665,26 @@ describe('needsApproval', () => {
       expect(result.waiting).toMatchObject([{ effect: 't2.approval.0' }]);
     }
   });
+});
+
+test('a policy that cannot use its store stops the run, which is judged when it is resumed', async () => {
+  const ran: string[] = [];
+  const journal = memoryJournal();
+  let isDown = true;
+  const policy: Policy = {
+    judge: async (calls) => {
+      if (isDown) throw new TreadleError('store-failed', 'The store cannot be reached.');
+      return calls.map(() => ({ type: 'allow' }));
+    },
+  };
+  const options = { model: scriptedModel([callsOf('a'), 'Done.']), tools: [writer(ran)], policy, journal };
+  await expect(runLoop({ ...options, input: 'go', runId: 'run' })).rejects.toThrow('The store cannot be reached.');
+  expect((await eventsOf(journal)).map(({ type }) => type)).toEqual(['run-started', 'model-replied']);
+  await expect(runLoop({ ...options, runId: 'run' })).rejects.toThrow('The store cannot be reached.');
+  isDown = false;
+  const result = await runLoop({ ...options, runId: 'run' });
+  expect([result.text, ran]).toEqual(['Done.', ['a']]);
+  expect((await eventsOf(journal)).flatMap((event) => (event.type === 'calls-judged' ? event.verdicts : []))).toEqual([
+    { type: 'allow' },
+  ]);
 });
