@@ -15,7 +15,8 @@ import type { CommitListener } from '../ports/store.ts';
 import { encodeWithInput } from '../records/input.ts';
 import { factColumns, inputOf } from '../records/json.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
-import { bytesOrNull, type Database } from './connection.ts';
+import { APPEND, JOB_COLUMNS, type JobRow } from './append-function.ts';
+import { bytes, bytesOrNull, type Database } from './connection.ts';
 import { isConflict, isDisconnected, storeError } from './failure.ts';
 import { findHead, type Leases } from './leases.ts';
 import { NOTICES } from './notices.ts';
@@ -205,53 +206,35 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
     const isKnown = inputs.length === 0 ? () => false : await db.read((query) => findKnownMessages(query, inputs));
     const columns = columnsOf(batches, isKnown);
     const isDurable = batches.some(({ jobs }) => jobs.some(({ until }) => until === 'durable'));
+    const jobs = batches.map(rowOf);
+    const starts = batches.flatMap((batch, i) => (batch.entries[0]!.seq === 0 ? startOf(batch, i) : []));
     const { rows } = await db.once<{ readonly done: readonly number[] }>(APPEND, [
-      JSON.stringify(batches.map((batch, index) => headerOf(batch, index))),
       isDurable,
+      ...JOB_COLUMNS.map((name) => jobs.map((job) => job[name])),
+      starts.length > 0 ? JSON.stringify(starts) : null,
       ...columns,
     ]);
     return new Set(rows[0]!.done);
   }
 
-  function headerOf({ runId, lease, entries, encoded }: Batch, i: number): object {
+  function rowOf({ runId, lease, entries }: Batch): JobRow {
     const [first, last] = [entries[0]!, entries.at(-1)!];
     const key = leases.keyOf(lease);
     const status: RunStatus = last.status ?? 'running';
     const isOpen = status === 'running' || status === 'paused';
-    const header = {
-      i,
-      run: hex(runId),
+    return {
+      run: bytes(runId),
       next: first.seq,
       count: entries.length,
       token: key?.token ?? null,
       nonce: key?.nonce ?? null,
-      updated_at: last.event.at,
-      ended_at: isOpen ? null : last.event.at,
+      updated: last.event.at,
       status,
-      wake_at: last.wakeAt ?? null,
+      ended: isOpen ? null : last.event.at,
+      wake: last.wakeAt ?? null,
       notice: noticed.has(status),
       same: entries.every((entry) => entry.status === last.status),
-      is_child: callerOf(first) !== undefined,
-    };
-    if (first.seq > 0) return header;
-    const summary = summaryOf(runId, first, last);
-    const [session, task, labels] = factColumns(summary);
-    const { input } = encoded[0]!;
-    return {
-      ...header,
-      started_at: summary.startedAt,
-      model: hex(summary.model),
-      title: hex(summary.title.toWellFormed()),
-      folded_title: hex(foldCase(summary.title.toWellFormed())),
-      tenant: hex(summary.tenant),
-      parent: hex(summary.parent),
-      wake_at: summary.wakeAt ?? null,
-      session: hex(session),
-      task: hex(task),
-      labels,
-      label_pairs: labelPairs(summary.labels ?? {}).map((pair) => pair.toString('hex')),
-      input_last: input?.last.toString('hex') ?? null,
-      input_at: input?.at ?? null,
+      child: callerOf(first) !== undefined,
     };
   }
 
@@ -386,10 +369,28 @@ function addRow(columns: readonly unknown[][], row: readonly unknown[]): void {
   for (const [index, value] of row.entries()) columns[index]!.push(value);
 }
 
-const APPEND = `SELECT treadle.append_entries($1::json, $2,
-  $3::integer[], $4::integer[], $5::text[], $6::bigint[], $7::bigint[],
-  $8::integer[], $9::bytea[], $10::text[], $11::bytea[],
-  $12::integer[], $13::bytea[], $14::bytea[], $15::integer[], $16::text[]) AS done`;
+/** What the list of runs has of a run that starts. */
+function startOf({ runId, entries, encoded }: Batch, i: number): object {
+  const summary = summaryOf(runId, entries[0]!, entries.at(-1)!);
+  const [session, task, labels] = factColumns(summary);
+  const { input } = encoded[0]!;
+  return {
+    i,
+    started_at: summary.startedAt,
+    model: hex(summary.model),
+    title: hex(summary.title.toWellFormed()),
+    folded_title: hex(foldCase(summary.title.toWellFormed())),
+    tenant: hex(summary.tenant),
+    parent: hex(summary.parent),
+    wake_at: summary.wakeAt ?? null,
+    session: hex(session),
+    task: hex(task),
+    labels,
+    label_pairs: labelPairs(summary.labels ?? {}).map((pair) => pair.toString('hex')),
+    input_last: input?.last.toString('hex') ?? null,
+    input_at: input?.at ?? null,
+  };
+}
 
 function hex(name: string | null | undefined): string | null {
   return bytesOrNull(name)?.toString('hex') ?? null;

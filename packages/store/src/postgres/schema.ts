@@ -1,3 +1,4 @@
+import { APPEND_FUNCTION } from './append-function.ts';
 import type { Migration } from './migrate.ts';
 
 /*
@@ -716,4 +717,6 @@ export const MIGRATIONS: readonly Migration[] = [
   ) WITH (fillfactor = 50);
   CREATE INDEX quotas_by_end ON treadle.quotas (valid_until);
   `,
+  // Those of the version before call the function with the same name and other parameters.
+  APPEND_FUNCTION,
 ];
