@@ -21,6 +21,8 @@ const SLOW_POLL_MS = 2_000;
 const RELISTEN_MS = 500;
 /** A payload of PostgreSQL has at most 7,999 bytes. */
 const NAMES_PER_PAYLOAD = 500;
+/** Between two notifications. The first one after a pause is sent at once. */
+const SEND_MS = 5;
 const CHANNEL = 'treadle_changes';
 /** So many listeners are called in one turn of the event loop: each of them reads the store. */
 const LISTENERS_PER_TURN = 50;
@@ -37,6 +39,8 @@ export function openChanges(db: Database): Changes {
   const byDigest = new Map<string, string>();
   let waiting = new Set<string>();
   let isSending = false;
+  let sending: Promise<void> | undefined;
+  let endPause = (): void => {};
   let listening: Client | undefined;
   let isConnecting = false;
   let isClosed = false;
@@ -58,7 +62,6 @@ export function openChanges(db: Database): Changes {
   }
 
   async function send(): Promise<void> {
-    if (isSending) return;
     isSending = true;
     while (waiting.size > 0) {
       const digests = [...waiting].map(digestOf);
@@ -69,6 +72,8 @@ export function openChanges(db: Database): Changes {
           .once(`SELECT pg_notify('${CHANNEL}', $1), set_config('synchronous_commit', 'off', true)`, [payload])
           .catch(() => {});
       }
+      // What follows closely is sent together: each notification costs as much as an append.
+      if (!isClosed) await new Promise<void>((resolve) => setTimeout((endPause = resolve), SEND_MS));
     }
     isSending = false;
   }
@@ -116,7 +121,7 @@ export function openChanges(db: Database): Changes {
         waiting.add(name);
         notify(name);
       }
-      if (!isClosed) void send();
+      if (!isClosed && !isSending) sending = send();
     },
     watch(name, given) {
       // A function of its own, so that the same listener can be added twice.
@@ -139,6 +144,8 @@ export function openChanges(db: Database): Changes {
     },
     async close() {
       isClosed = true;
+      endPause();
+      await sending;
       clearInterval(timer);
       for (const listeners of watched.values()) listeners.clear();
       watched.clear();
