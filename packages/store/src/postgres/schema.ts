@@ -719,4 +719,14 @@ export const MIGRATIONS: readonly Migration[] = [
   `,
   // Those of the version before call the function with the same name and other parameters.
   APPEND_FUNCTION,
+  // Those that remove requests and what belongs to them: the same as for runs.
+  `
+  ALTER FUNCTION treadle.remove_with_runs(bytea) SET enable_hashjoin = off;
+  ALTER FUNCTION treadle.remove_with_runs(bytea) SET enable_mergejoin = off;
+  ALTER FUNCTION treadle.remove_with_runs(bytea) SET enable_seqscan = off;
+  ALTER FUNCTION treadle.prune_requests(float8, float8, bigint, integer, bigint) SET enable_hashjoin = off;
+  ALTER FUNCTION treadle.prune_requests(float8, float8, bigint, integer, bigint) SET enable_mergejoin = off;
+  ALTER FUNCTION treadle.prune_expired_requests(float8, float8, bigint, integer, bigint) SET enable_hashjoin = off;
+  ALTER FUNCTION treadle.prune_expired_requests(float8, float8, bigint, integer, bigint) SET enable_mergejoin = off;
+  `,
 ];
