@@ -19,6 +19,16 @@ async function turnsDuring(work: () => Promise<unknown>): Promise<number> {
   return turns;
 }
 
+test('entries that are appended while a long run is read are not part of the result', async () => {
+  await using temp = tempStore();
+  const store = temp.open();
+  await store.append('long', entries(COUNT));
+  const reading = store.read('long');
+  const more = Array.from({ length: 600 }, (_, n) => entry(COUNT + n));
+  await Promise.all([store.append('long', more.slice(0, 1)), store.append('long', more.slice(1))]);
+  expect(await reading).toEqual(entries(COUNT));
+});
+
 describe('a run with a large input', () => {
   const input = Array.from({ length: 8 }, (_, n) => userText(`${n}, é`.repeat(80_000)));
   const all = [startedWith(input), entry(1), entry(2)];
