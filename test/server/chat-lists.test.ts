@@ -255,6 +255,20 @@ describe('a chat of the AI SDK', () => {
     expect(sent(model)).toEqual([['user: a'], ['user: a'], ['user: b'], ['user: b', 'assistant: Done.', 'user: c']]);
   });
 
+  test('goes on without an answer that waits for an approval and was deleted', async () => {
+    using model = scriptedModel([{ text: 'I pay.', calls: [{ name: 'pay' }] }, 'As you like.']);
+    await using server = await startInProcess(model, withTools(pay));
+    const chat = new TestChat(server, 'c');
+    await say(chat, 'Pay.');
+    await chat.sendMessage({ text: 'And?' });
+    expect(chat.error?.message).toContain('has an answer in progress');
+    chat.messages = chat.messages.slice(0, 1);
+    await say(chat, 'Do not.');
+    expect(lastSent(model)).toEqual(['user: Pay.\n\nDo not.']);
+    const { data } = (await server.send('GET', '/v1/runs')).body;
+    expect(data.map(({ status }: { status: string }) => status)).toEqual(['completed', 'cancelled']);
+  });
+
   test('does not stop an answer that another page waits for by a message', async () => {
     const held = heldStep('Two.');
     using model = scriptedModel(['One.', held.step, 'Three.', 'Four.']);

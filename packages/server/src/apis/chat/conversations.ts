@@ -1,5 +1,5 @@
 import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
-import type { ConversationFilter, ConversationRecord, RequestRecord } from '@treadle/store';
+import type { ConversationFilter, ConversationRecord, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../../api-error.ts';
 import type { ServerStore } from '../../engine/engine.ts';
 import type { EventSource } from '../../requests/event-log.ts';
@@ -42,6 +42,7 @@ import {
   withDecisions,
   withResults,
 } from '../../history/record-items.ts';
+import type { ClientList } from '../../history/client-list.ts';
 import { chatStreams } from './chat-streams.ts';
 import {
   chatUsage,
@@ -199,14 +200,27 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     return { runId: head.runId, events: await streams.eventsAfter(id, after, caller.hold), after };
   }
 
-  /** An edit or another answer replaces the answer in progress, unless the client still shows it. */
+  /**
+   * An edit or another answer replaces the answer in progress, unless the client still shows it. So does any message if the
+   * client has deleted an answer that waits for people: nobody could answer it there.
+   */
   async function stopReplaced({ createAs = '', list }: ChatRequest, caller: Caller): Promise<void> {
-    if (!list?.replaces) return;
+    if (!list) return;
     const found = await conversations.get(caller.tenant, createAs);
     const head = found && (await headOf(store, found));
     if (head?.status !== 'in_progress' || !isChatRecord(head.id)) return;
-    if (list.messages.some(({ runId }) => runId === head.runId)) return;
-    await stopRun(head, caller);
+    if (list.messages.some(({ role, runId }) => runId === head.runId && (list.replaces || role === 'answer'))) return;
+    if (list.replaces || (await hasDeletedAnswer(list, head, caller))) await stopRun(head, caller);
+  }
+
+  async function hasDeletedAnswer({ messages }: ClientList, head: OwnedRequest, caller: Caller): Promise<boolean> {
+    const [run] = await store.list({ runId: head.runId, limit: 1 });
+    if (run?.status !== 'paused') return false;
+    const record = await readRecord(store, head.id, caller);
+    const { clientId } = (record?.request ?? {}) as Partial<StoredMessage>;
+    return messages.some(
+      ({ role, id, runId }) => role === 'user' && (runId === head.runId || (clientId !== undefined && id === clientId)),
+    );
   }
 
   async function stopRun({ id, runId }: Pick<RequestRecord, 'id' | 'runId'>, caller: Caller): Promise<void> {
