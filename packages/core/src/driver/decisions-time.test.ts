@@ -205,6 +205,8 @@ test('time: a validator of the answer that never settles falls under toolTimeout
   } as const;
   using model = scriptedModel(['{"n":1}', '{"n":2}']);
   const run = runLoop({ model, output: never, input: 'Go.', clock, toolTimeoutMs: 500 });
+  // Validators are loaded at their first use.
+  while (asked.length === 0) await new Promise(setImmediate);
   await clock.advance(500);
   expect(await run).toMatchObject({ outcome: { type: 'completed' }, output: { n: 2 }, durationMs: 500 });
   expect(JSON.stringify(model.requests[1])).toContain('its check timed out after 500 ms');
