@@ -168,6 +168,18 @@ describe.each([
     await run.result;
     await expect.poll(one.isCancelled).toBe(true);
   });
+
+  test('is told that the run was cancelled whose call is parked', async () => {
+    const one = await start();
+    const run = { journal: memoryJournal(), runId: 'r' };
+    const tools = async () => mcpTools(connectTo(one.connect, { parkAfterMs: 0 }));
+    const first = await runLoop({ ...run, model: scriptedModel([CALL]), tools: await tools(), input: 'go' });
+    expect(first.waiting).toMatchObject([{ type: 'parked' }]);
+    const signal = AbortSignal.abort();
+    const last = await runLoop({ ...run, model: scriptedModel([]), tools: await tools(), signal });
+    expect(last.outcome).toMatchObject({ type: 'cancelled' });
+    await expect.poll(one.isCancelled).toBe(true);
+  });
 });
 
 /** A server of 2026-07-28 whose calls are tasks with these states. */

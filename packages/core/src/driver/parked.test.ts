@@ -368,3 +368,43 @@ describe('a parked call that asks a question', () => {
     expect(resultTexts(await resume())[0]).toContain('Nobody answered the question "Well?" in time.');
   });
 });
+
+describe('the tool of a parked call whose run is cancelled', () => {
+  function verified(answer: () => Verification | Promise<Verification>) {
+    const seen: [isAborted: boolean, on: string | undefined, key: string][] = [];
+    const job = tool({
+      name: 'job',
+      description: '',
+      execute: () => new Parked('printer/7'),
+      verify(_, { signal, parked, key }) {
+        seen.push([signal.aborted, parked?.on, key]);
+        return answer();
+      },
+    });
+    return { job, seen };
+  }
+  const told = [true, 'printer/7', 'run/t1.tool.0'];
+
+  test('is told, also by a process that only cancels it', async () => {
+    const { job, seen } = verified(() => Promise.reject(new Error('Out of paper.')));
+    const { resume, events } = await parkedRun(job);
+    expect(seen).toEqual([]);
+    const { outcome } = await resume([], { signal: AbortSignal.abort() });
+    expect(outcome).toMatchObject({ type: 'cancelled' });
+    expect(seen).toEqual([told]);
+    expect((await events()).at(-1)).toMatchObject({ type: 'cancel-requested' });
+    // A run that has ended is not cancelled again.
+    await resume();
+    expect(seen).toHaveLength(1);
+  });
+
+  test('does not hold up the end for more than ten seconds', async () => {
+    const { job, seen } = verified(() => new Promise(() => {}));
+    const { resume, clock } = await parkedRun(job);
+    const cancelled = resume([], { signal: AbortSignal.abort() });
+    while (seen.length === 0) await new Promise(setImmediate);
+    await clock.advance(10_000);
+    expect((await cancelled).outcome).toMatchObject({ type: 'cancelled' });
+    expect(clock.pending).toBe(0);
+  });
+});

@@ -15,7 +15,7 @@ import type { Call, State } from '../machine/state.ts';
 import { canResume, NEW, step } from '../machine/step.ts';
 import type { Clock } from '../platform.ts';
 import type { Checked } from '../tools/execute.ts';
-import { factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import { factsOf, toolsByName, type Tool, type ToolContext } from '../tools/tool.ts';
 import type { Admission } from './answer.ts';
 import { answerEvents } from './answer-paused.ts';
 import { blobsOf, executorOf, ignore, recheckedCall } from './call-model.ts';
@@ -26,6 +26,7 @@ import { currentTools, recordedProgram, requirePrices, type Opening } from './op
 import type { ContinueOptions, KeptResource } from './options.ts';
 import { callingRun, checkedCall, needsExamining, type CallEffect, type RunContext } from './perform.ts';
 import type { runLoop } from './run.ts';
+import type { Orphan } from './shell.ts';
 
 /* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
 
@@ -185,30 +186,48 @@ export async function cancelDescendants(
   if (errors.length > 0) throw errors[0];
 }
 
-/** Cancels the child runs of these calls: each tool is called again with an aborted signal. */
-export async function cancelChildren(context: RunContext, calls: readonly Call[]): Promise<void> {
-  await Promise.allSettled(calls.map((call) => cancelChild(context, call)));
+/** Tells the tools of these calls that their run has ended: each is called again with an aborted signal. */
+export async function cancelOrphans(context: RunContext, orphans: readonly Orphan[]): Promise<void> {
+  await Promise.allSettled(orphans.map((orphan) => cancelOrphan(context, orphan)));
 }
 
-async function cancelChild(context: RunContext, call: Call): Promise<void> {
+async function cancelOrphan(context: RunContext, { call, parked }: Orphan): Promise<void> {
   const tool = executorOf(context, call.name, call.turn);
-  if (tool?.share === undefined) return;
-  const { runId, options, opening } = context;
+  const verify = parked && tool?.verify;
+  if (tool?.share === undefined && !verify) return;
+  const { runId, options, opening, clock } = context;
   const effect: CallEffect = { type: 'call-tool', id: toolEffectId(call), call };
   const { input, check } = await checkedCall(context, call);
   if (check.problem !== undefined) return;
-  await tool.execute!(input, {
+  const told: ToolContext = {
     signal: AbortSignal.abort(),
     key: `${runId}/${effect.id}`,
     lease: context.lease?.token,
     report: ignore,
     context: options.context,
     principal: opening.principal,
-    run: { ...callingRun(context, effect), child: 'unknown' },
     ask: refuseUse,
     hold: refuseUse,
     offer: refuseUse,
-  });
+  };
+  await Promise.allSettled([
+    tool!.share !== undefined &&
+      tool!.execute!(input, { ...told, run: { ...callingRun(context, effect), child: 'unknown' } }),
+    verify && atMost(CANCEL_MS, clock, async () => verify(input, { ...told, parked })),
+  ]);
+}
+
+/** The run does not wait longer for a tool that does not notice the signal. */
+const CANCEL_MS = 10_000;
+
+async function atMost(ms: number, clock: Clock, work: () => Promise<unknown>): Promise<void> {
+  const over = Promise.withResolvers<void>();
+  const cancelTimer = clock.timer(ms, over.resolve);
+  try {
+    await Promise.race([work(), over.promise]);
+  } finally {
+    cancelTimer();
+  }
 }
 
 function refuseUse(): Promise<never> {

@@ -329,7 +329,7 @@ export function driveRun(
       // They were aborted, and their cancellation has to be durable before the process may end.
       if (context.children.size > 0) await Promise.allSettled(context.children);
       const { orphans } = shell;
-      if (orphans.length > 0) await (await import('./reopen.ts')).cancelChildren(context, orphans);
+      if (orphans.length > 0) await (await import('./reopen.ts')).cancelOrphans(context, orphans);
       // Also those whose cancellation could not be stored.
       if (wasStopped(last) && (!opened || orphans.length > 0)) {
         const { model, killProcess } = options;

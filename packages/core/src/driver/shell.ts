@@ -6,7 +6,8 @@ import { snapshotOf } from '../journal/snapshot.ts';
 import { isPaused, slotIndex, waiting, type Effect } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import type { Rules } from '../machine/rules.ts';
-import type { Call, State } from '../machine/state.ts';
+import { parkingOf } from '../machine/parking.ts';
+import type { Call, Parking, State } from '../machine/state.ts';
 import { activeMsAt, step, type Next } from '../machine/step.ts';
 import { added, mapped } from '../machine/history.ts';
 import { abortChildren, abortEffects, changeToAgent, performEffect, type RunContext } from './perform.ts';
@@ -43,8 +44,8 @@ export interface Shell {
   readonly record: (event: Event) => Promise<boolean>;
   /** Stops as if the journal had failed. */
   readonly fail: (error: unknown) => void;
-  /** Calls whose child runs may still be in progress although the run has ended. */
-  readonly orphans: readonly Call[];
+  /** Calls of which something may still be in progress although the run has ended. */
+  readonly orphans: readonly Orphan[];
   /** The state in which the run ended, paused or was detached. Rejects only if the journal fails. */
   readonly done: Promise<State>;
 }
@@ -81,7 +82,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   /** The last append did not wait until its entries are durable; a run that is resumed may have entries that are not. */
   let unsynced = seq > 0;
   let snapshotAt = nextSnapshot(journal, seq);
-  const orphans: Call[] = [];
+  const orphans: Orphan[] = [];
   let { onStored } = context;
   let flushing = false;
   let detached = false;
@@ -242,7 +243,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (closed || detached) return;
     if (isTimed) endIfOverdue(clock.now());
     if (state.phase.type === 'ended') {
-      if (effect.type === 'call-tool') orphans.push(effect.call);
+      if (effect.type === 'call-tool') orphans.push({ call: effect.call });
     } else if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
     else performEffect(context, effect, feed);
   }
@@ -258,8 +259,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     abortEffects(context);
     if (phase.type !== 'tools') return;
     // A child run that has just paused does not notice that it is aborted.
-    for (const { type, call } of phase.slots) {
-      if (type === 'parked' || (type === 'running' && call.limits)) orphans.push(call);
+    for (const slot of phase.slots) {
+      const { type, call } = slot;
+      const parking = parkingOf(slot);
+      if (parking.parked || (type === 'running' && call.limits)) orphans.push({ call, ...parking });
     }
   }
 
@@ -319,6 +322,12 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   else lease?.lost?.addEventListener('abort', () => stopForError(lease.lost!.reason), { once: true });
 
   return { feed, begin, record, fail: stopForError, detach, state: () => state, activeMs, orphans, done };
+}
+
+/** A call that the end of its run leaves behind: it has a child run, or continues elsewhere. */
+export interface Orphan {
+  readonly call: Call;
+  readonly parked?: Parking;
 }
 
 /** An event that was applied and is not stored yet. */

@@ -91,7 +91,8 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   readonly needsApproval?: boolean | ((input: OutputOf<S>) => boolean);
   /**
    * For `once` tools, after a crash or a timeout, and when a run with a parked call is resumed: reports whether the call
-   * with this key took effect. If that will be known only later, it parks the call.
+   * with this key took effect. If that will be known only later, it parks the call. It is also called, with an aborted signal,
+   * when a run ends while the call is parked: whatever continues elsewhere can be told so. Its answer does not count then.
    */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**

@@ -17,6 +17,7 @@ import {
   TreadleError,
   type Broken,
   type Finished,
+  isDetached,
   type ToolContext,
   type ToolOutput,
   type Verification,
@@ -39,6 +40,7 @@ import { fulfil, requestTool, rootsOf } from './request-tool.ts';
 import { safeValidator } from './schemas.ts';
 import { stdioTransport, type StdioTransport } from './stdio.ts';
 import {
+  cancelTask,
   followTask,
   lookAtTask,
   mayBecomeTask,
@@ -475,14 +477,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
     }
   }
 
-  /** Waits for the result of a call that is a task, on any connection. */
-  async function resumeTask(
-    call: ActiveCall,
-    tool: string,
-    { follow: followed = followTask, ...task }: Pick<FollowedTask, 'id' | 'created'> & { follow?: typeof followTask },
-  ): Promise<CallToolResult | Parked> {
+  /** A call that is a task, on any connection. */
+  function following(call: ActiveCall, task: Pick<FollowedTask, 'id' | 'created'>): FollowedTask {
     const { parkAfterMs = timeoutMs * PARK_AFTER } = options;
-    const following: FollowedTask = {
+    return {
       ...task,
       server: name,
       call,
@@ -503,7 +501,15 @@ export function mcpServer(options: McpServerOptions): McpServer {
         }),
       fulfil: (requests, idOf) => fulfil({ options, call }, requests, idOf),
     };
-    const result = await followed(following);
+  }
+
+  /** Waits for the result of a call that is a task. */
+  async function resumeTask(
+    call: ActiveCall,
+    tool: string,
+    { follow: followed = followTask, ...task }: Pick<FollowedTask, 'id' | 'created'> & { follow?: typeof followTask },
+  ): Promise<CallToolResult | Parked> {
+    const result = await followed(following(call, task));
     if (result instanceof Parked) return result;
     return checkedResult(await onConnection(call.signal, (opened) => definitionOf(opened, tool)), result);
   }
@@ -513,6 +519,10 @@ export function mcpServer(options: McpServerOptions): McpServer {
     if (id === undefined) return { type: 'unknown' };
     const call = startCall(name, timeoutMs, context);
     try {
+      if (runHasEnded(context)) {
+        await cancelTask(following(call, { id }));
+        return { type: 'unknown' };
+      }
       const result = await abortable(resumeTask(call, tool, { id, follow: lookAtTask }), call.signal);
       return result instanceof Parked ? result : { type: 'done', result: outputOf(result) };
     } catch (error) {
@@ -540,7 +550,7 @@ export function mcpServer(options: McpServerOptions): McpServer {
   /** Records the process with the run, so that it is killed if it survives this process. */
   async function hold({ transport }: Connection, { context }: ActiveCall): Promise<void> {
     const started = 'process' in transport ? (transport as StdioTransport).process : undefined;
-    if (!started) return;
+    if (!started || runHasEnded(context)) return;
     try {
       await context.hold(`mcp ${name} ${started.pid}`, () => transport, ignore, { process: () => started });
     } catch (error) {
@@ -751,6 +761,11 @@ function mcpErrorOf(name: string, error: unknown): McpError {
     return new McpError('unreachable', `${about} cannot be reached: ${reason}`, cause);
   }
   return new McpError('protocol', `${about} failed: ${why}`, cause);
+}
+
+/** It was cancelled, or is over, while the call was parked. */
+function runHasEnded({ signal }: ToolContext): boolean {
+  return signal.aborted && !isDetached(signal);
 }
 
 function checkOptions(options: McpServerOptions): void {

@@ -303,7 +303,7 @@ async function known<T>({ id, server }: FollowedTask, work: () => Promise<T>): P
 const CANCEL_MS = 5_000;
 
 /** The server is told that nobody needs the result. */
-async function cancelTask(task: FollowedTask): Promise<void> {
+export async function cancelTask(task: FollowedTask): Promise<void> {
   await request(task, 'tasks/cancel', {}, { signal: AbortSignal.timeout(CANCEL_MS) }).catch(() => {});
 }
 
