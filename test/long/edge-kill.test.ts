@@ -8,8 +8,14 @@ const CASES = BROKERS.flatMap((broker) => TARGETS.map((target) => ({ broker, tar
 /** Only a device that dies while a tool runs, or before its result is recorded, does not know what became of the call. */
 describe.each(CASES)('with the $broker broker, the $target is killed', ({ broker, target }) => {
   test.each(STEPS)('at the step: %s', async (step) => {
-    const killed = await killedCalls(target, step, broker);
+    const killed = await killedCalls(target, step, { kind: broker });
     expect(killed).toMatchObject({ wasKilled: true, outcome: 'completed' });
     if (target !== 'device') expect(killed.unknown).toBe(0);
   });
+});
+
+test.each(STEPS)('the device is killed, and its store removed, at the step: %s', async (step) => {
+  const killed = await killedCalls('device', step, { losesStore: true });
+  expect(killed).toMatchObject({ wasKilled: true, outcome: 'completed' });
+  expect(killed.unknown).toBeLessThanOrEqual(1);
 });

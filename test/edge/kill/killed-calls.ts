@@ -89,8 +89,18 @@ export interface KilledCalls {
   readonly unknown: number;
 }
 
+export interface KillOptions {
+  readonly kind?: BrokerName;
+  /** A device is started again without its store. */
+  readonly losesStore?: boolean;
+}
+
 /** Runs the calls with one kill. Throws if a call ran twice, or has a result that is not true. */
-export async function killedCalls(target: Target, step: Step, kind: BrokerName = 'embedded'): Promise<KilledCalls> {
+export async function killedCalls(
+  target: Target,
+  step: Step,
+  { kind = 'embedded', losesStore = false }: KillOptions = {},
+): Promise<KilledCalls> {
   const folder = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-edge-kill-')));
   const ledger = join(folder, 'ledger.txt');
   const running = new Set<ChildProcess>();
@@ -113,8 +123,15 @@ export async function killedCalls(target: Target, step: Step, kind: BrokerName =
       if (!isArmed) return;
       isArmed = false;
       const role = roles[target];
+      const restart = (): void => void role.start().then((next) => (role.process = next));
+      if (losesStore) {
+        role.process.once('exit', () => {
+          rmSync(join(folder, 'store'), { recursive: true });
+          restart();
+        });
+      }
       role.process.kill('SIGKILL');
-      void role.start().then((next) => (role.process = next));
+      if (!losesStore) restart();
     };
     const moment = step === 'tool runs' ? undefined : MOMENTS[step];
     const proxies = await Promise.all(

@@ -96,6 +96,36 @@ test.each<[string, Verify, string, number]>([
   expect(result).toMatchObject({ outcome: { type: 'completed' }, calls: 1 });
 });
 
+test.each(['once', 'idempotent'] as const)(
+  'crash: a %s tool knows who was to execute the call before',
+  async (effect) => {
+    const recipients: (string | undefined)[] = [];
+    const actFor = (recipient: string): Tool =>
+      tool({
+        name: 'act',
+        description: 'Acts',
+        effect,
+        recipient: () => recipient,
+        execute: (_, context) => (recipients.push(context.recipient), 'acted'),
+        verify: (_, context) => (recipients.push(context.recipient), { type: 'unknown' }),
+      });
+    const journal = await crashedAfter(DURING_CALL, { model: scriptedModel([callAct, 'x']), tools: [actFor('first')] });
+    using model = scriptedModel([callAct, 'Done.']);
+    await runLoop({ model, tools: [actFor('second')], journal, runId: 'run', answers: [] });
+    expect(recipients).toEqual(['first', 'first', 'second']);
+  },
+);
+
+test('a call whose tool cannot say who would execute it runs without that', async () => {
+  const { act } = actTool({
+    recipient: () => {
+      throw new Error('no');
+    },
+  });
+  const result = await runLoop({ input: 'Go.', model: scriptedModel([callAct, 'Done.']), tools: [act] });
+  expect(resultTexts(result)).toEqual(['acted 1']);
+});
+
 test('crash: a once tool whose verification times out is answered as interrupted', async () => {
   const clock = manualClock();
   const { act, keys } = actTool({ verify: () => new Promise(() => {}), timeoutMs: 100 });

@@ -262,6 +262,7 @@ function runCheckedTool(
     narrowedBy: context.state().narrowed?.map(narrowingSource),
     narrowedRules: rulesOfNarrowings(context.state().narrowed),
     parked: opening.seq > 0 ? parkingFor(context, effect) : undefined,
+    recipient: call.recipient,
   };
   const running = effect.type === 'verify-tool' ? verifyTool(execution) : executeTool(execution);
   if (running.result instanceof Promise) settleLater(context, effect, execution, running, settle);

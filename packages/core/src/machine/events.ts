@@ -301,6 +301,8 @@ export interface CallCheck {
   readonly arguments?: string;
   /** Resources that the call needs. Calls that share one run in call order. */
   readonly resources?: readonly string[];
+  /** Who would execute the call. */
+  readonly recipient?: string;
 }
 
 /** What was found out about a result before it was recorded. */

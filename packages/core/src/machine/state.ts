@@ -239,6 +239,8 @@ export interface Call {
   readonly uncounted?: true;
   /** The promises of the sandbox that its verdict counts on. It does not run without them, but is judged again. */
   readonly sandbox?: readonly string[];
+  /** Who executes it elsewhere, as its tool said when the model called it. */
+  readonly recipient?: string;
   /** How often it was judged again, because promises did not hold. */
   readonly rejudged?: number;
   /** The run for which people allowed it to exceed its budgets. */

@@ -862,7 +862,8 @@ function planCalls(
     const timed: Call = facts?.ttlMs === undefined ? judged : { ...judged, ttlMs: facts.ttlMs };
     const { references } = part;
     const counted: Call = facts?.uncounted ? { ...timed, uncounted: true } : timed;
-    const call: Call = references && state.rules.references ? { ...counted, references } : counted;
+    const sent: Call = check.recipient === undefined ? counted : { ...counted, recipient: check.recipient };
+    const call: Call = references && state.rules.references ? { ...sent, references } : sent;
     const given = results?.get(part.id);
     if (given) return { type: 'settled', call, result: given, how: 'claimed' };
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;

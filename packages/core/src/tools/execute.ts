@@ -146,7 +146,8 @@ function checkedInput(tool: Tool, repaired: string | undefined, validated: Valid
   if (validated.type === 'invalid')
     return { check: { problem: argumentsProblem(tool, validated.problems), ...repair } };
   const input = validated.value;
-  if (repaired === undefined && !tool.resources) return { check: PASSED, input };
+  const recipient = tool.recipient && recipientOf(tool.recipient, input);
+  if (repaired === undefined && !tool.resources && recipient === undefined) return { check: PASSED, input };
   try {
     const resources = tool.resources?.(input);
     if (resources && !areStrings(resources)) {
@@ -154,12 +155,21 @@ function checkedInput(tool: Tool, repaired: string | undefined, validated: Valid
       throw new Error('"resources" must return a list of strings');
     }
     return {
-      check: { ...repair, ...(resources && { resources }) },
+      check: { ...repair, ...(resources && { resources }), ...(recipient !== undefined && { recipient }) },
       input,
     };
   } catch (thrown) {
     const names = typeof tool.remembers === 'function' ? '"resources" or "remembers"' : '"resources"';
     return { check: { problem: `Its ${names} function failed: ${messageOf(thrown)}` } };
+  }
+}
+
+function recipientOf(recipient: NonNullable<Tool['recipient']>, input: unknown): string | undefined {
+  try {
+    const found: unknown = recipient(input);
+    return typeof found === 'string' ? found : undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -236,6 +246,7 @@ class CallContext implements ToolContext {
   readonly run: ToolContext['run'];
   readonly memory: ToolContext['memory'];
   readonly parked: ToolContext['parked'];
+  readonly recipient: ToolContext['recipient'];
   readonly #execution: Execution;
   readonly #mayAsk: boolean;
 
@@ -251,6 +262,7 @@ class CallContext implements ToolContext {
     this.run = execution.run;
     this.memory = execution.memory;
     this.parked = execution.parked;
+    this.recipient = execution.recipient;
     this.#execution = execution;
     this.#mayAsk = takesEffect;
   }

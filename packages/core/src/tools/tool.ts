@@ -96,6 +96,11 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
    */
   readonly verify?: (input: OutputOf<S>, context: ToolContext) => Verification | Promise<Verification>;
   /**
+   * Who would execute a call elsewhere, such as the ledger of a device. It is recorded before the call starts, so that `execute` and
+   * `verify` know whom an earlier process has asked. Undefined, and if it throws: nobody knows.
+   */
+  readonly recipient?: (input: OutputOf<S>) => string | undefined;
+  /**
    * Absent: the client executes the tool, and a call pauses the run. Returns a text, content blocks in `{ content }`, or
    * any value with a JSON form. Each item of an async iterable is progress. Its result is its return value; without one,
    * all items joined if they are texts, or else the last item.
@@ -133,6 +138,8 @@ export interface ToolContext {
   readonly memory?: Record<string, unknown> | undefined;
   /** What the call is parked with, if the tool is asked again about a parked call. */
   readonly parked?: Omit<Parking, 'waiting'> | undefined;
+  /** What the `recipient` of the tool was when the model called it. */
+  readonly recipient?: string | undefined;
   /**
    * Asks a person or a client, and resolves with the answer. The run may pause until then, and be resumed by another
    * process: the tool is then called again from its start, and gets the answers that it already has at once. So ask first,
@@ -325,6 +332,7 @@ export interface Tool {
   readonly operation?: string | ((input: unknown) => string);
   readonly needsApproval?: boolean | ((input: unknown) => boolean);
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
+  readonly recipient?: (input: unknown) => string | undefined;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
 }
 
@@ -361,6 +369,7 @@ const TOOL_OPTIONS: KnownOptions = {
     operation: '',
     needsApproval: '',
     verify: 'function',
+    recipient: 'function',
     execute: 'function',
     share: 'number',
     drawsOnLedger: 'boolean',

@@ -350,6 +350,19 @@ it('goes on if a recorded result cannot be read, and says that the call has ende
   expect(lines).toContain('a result could not be read');
 });
 
+it('says which ledger it has, and does not execute what is for another one', async () => {
+  const ledger = await openLedger({ folder });
+  await agent({ ledger });
+  expect(statuses[0]).toMatchObject({ status: 'online', ledger: ledger.id });
+  await call('a', { ledger: 'another' });
+  expect(await reportOf('a')).toMatchObject({ error_type: 'other_ledger', ledger: ledger.id });
+  await send('query', { target: 'a' }, { request_id: 'q', ledger: 'another' });
+  expect(await reportOf('q')).toMatchObject({ error_type: 'other_ledger' });
+  await call('b', { ledger: ledger.id });
+  (await startedCall(1)).end();
+  expect(await reportOf('b')).toMatchObject({ status: 'success', ledger: ledger.id });
+});
+
 it('gives the same answer to a refused call that is delivered twice, and takes another attempt', async () => {
   await agent({ maxParallel: 1, maxQueued: 0 });
   const expires_at = Date.now() + 60_000;

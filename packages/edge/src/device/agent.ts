@@ -16,6 +16,7 @@ import type { Described, Outcome, Runner } from './runner.ts';
  *
  * 1. A call executes after the ledger has synced that it begins, and its report is sent after the ledger has synced its result.
  * 2. A request id executes at most once, however often it is delivered, and whenever the device is killed.
+ *    A command for another ledger is refused: nobody knows what became of it there.
  * 3. What arrives after its expiry, for another start of the device, or while the queue is full, is refused, and not executed,
  *    also if it is delivered again. Only a later expiry makes it another attempt.
  * 4. Whenever it connects, it publishes its status and capabilities, and sends every report that nobody has acknowledged.
@@ -197,6 +198,7 @@ class Agent implements DeviceAgent {
       ...(type !== undefined && { agent_type: type }),
       status,
       session: this.session,
+      ledger: this.#options.ledger.id,
       timestamp: this.#clock.now(),
       ...(reason !== undefined && { reason }),
     });
@@ -249,7 +251,11 @@ class Agent implements DeviceAgent {
   }
 
   #execute(command: KnownCommand): void {
-    const { request_id: id } = command;
+    const { request_id: id, ledger } = command;
+    if (ledger !== undefined && ledger !== this.#options.ledger.id) {
+      const why = 'The command is for another ledger than that of this device, and was not executed.';
+      return this.#answer(id, unavailable(why, 'other_ledger'));
+    }
     const refusal = this.#refusalOf(command);
     switch (command.type) {
       case 'tool':
@@ -542,6 +548,7 @@ class Agent implements DeviceAgent {
       ...outcome,
       ...(elapsedMs !== undefined && { elapsed_ms: elapsedMs }),
       session: this.session,
+      ledger: this.#options.ledger.id,
       timestamp: this.#clock.now(),
     };
   }
@@ -558,7 +565,13 @@ class Agent implements DeviceAgent {
       });
     }
     const state = ledger.stateOf(id);
-    return { request_id: id, status: state === 'done' ? 'success' : 'error', result_blob: blob, session: this.session };
+    return {
+      request_id: id,
+      status: state === 'done' ? 'success' : 'error',
+      result_blob: blob,
+      session: this.session,
+      ledger: ledger.id,
+    };
   }
 
   #answer(id: string, outcome: Outcome): void {

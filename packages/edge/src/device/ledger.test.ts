@@ -56,10 +56,18 @@ test('remembers over a restart what has ended, what was interrupted, and what ne
   expect((await opened()).stateOf('b')).toBe('interrupted');
 });
 
+test('has an id from the start, and another one without its file', async () => {
+  const { id } = await opened();
+  expect(JSON.parse(readFileSync(file(), 'utf8'))).toEqual({ type: 'ledger', id });
+  expect((await opened()).id).toBe(id);
+  rmSync(file());
+  expect((await opened()).id).not.toBe(id);
+});
+
 test('a record is in the file before the promise resolves', async () => {
   const ledger = await opened();
   await Promise.all(['a', 'b', 'c'].map((id) => ledger.begin(id, 'x')));
-  expect(readFileSync(file(), 'utf8').trim().split('\n')).toHaveLength(3);
+  expect(readFileSync(file(), 'utf8').trim().split('\n')).toHaveLength(4);
   await ledger.end(done('b'));
   expect(readFileSync(file(), 'utf8')).toContain('"report"');
 });

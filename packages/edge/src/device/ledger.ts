@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { mkdir, open, readdir, readFile, rename, rm, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { BlobReference, ResultReport } from '../protocol/report.ts';
@@ -14,11 +14,14 @@ import type { BlobReference, ResultReport } from '../protocol/report.ts';
  *    acknowledged is kept for ever: `maxResults` bounds it.
  * 6. Only the last line of the file can be incomplete: it was never synced, and is dropped. Any other damage is an error. What a
  *    failed write left is cut off before the next one.
+ * 7. A ledger has a random id, which is synced before it is used. Without its file it is another ledger, with another id: what it
+ *    does not know, the first one may have begun.
  */
 
 export type CallState = 'running' | 'done' | 'interrupted' | 'cancelled' | 'forgotten';
 
 export interface Ledger {
+  readonly id: string;
   /** Undefined: the call never began here. */
   stateOf(id: string): CallState | undefined;
   begin(id: string, tool: string): Promise<void>;
@@ -59,6 +62,7 @@ interface Entry {
 
 /** A line of the file. */
 type LedgerRecord =
+  | { readonly type: 'ledger'; readonly id: string }
   | { readonly type: 'begin'; readonly id: string; readonly at: number; readonly tool: string }
   | ({ readonly type: 'end'; readonly id: string; readonly at: number; readonly tool: string } & (
       | { readonly report: ResultReport }
@@ -92,6 +96,7 @@ class FileLedger implements Ledger {
   readonly #maxResults: number;
   readonly #maxBlobBytes: number;
   readonly #entries = new Map<string, Entry>();
+  #id: string = randomUUID();
   #file: FileHandle | undefined;
   #lines = 0;
   /** Of the lines that are synced. */
@@ -118,6 +123,10 @@ class FileLedger implements Ledger {
       entry.report = interruptedReport(id, entry);
     }
     await this.#compact();
+  }
+
+  get id(): string {
+    return this.#id;
   }
 
   stateOf(id: string): CallState | undefined {
@@ -215,6 +224,9 @@ class FileLedger implements Ledger {
 
   #apply(record: LedgerRecord): void {
     switch (record.type) {
+      case 'ledger':
+        this.#id = record.id;
+        return;
       case 'begin':
         this.#entries.set(record.id, { tool: record.tool, at: record.at, state: 'running' });
         return;
@@ -280,7 +292,8 @@ class FileLedger implements Ledger {
     this.#writing = gate.promise;
     try {
       this.#forgetOld();
-      const lines = [...this.#entries].flatMap(([id, entry]) => linesOf(id, entry));
+      const entries = [...this.#entries].flatMap(([id, entry]) => linesOf(id, entry));
+      const lines: readonly LedgerRecord[] = [{ type: 'ledger', id: this.#id }, ...entries];
       const path = this.#path();
       await rm(`${path}.new`, { force: true });
       const next = await open(`${path}.new`, 'ax', 0o600);

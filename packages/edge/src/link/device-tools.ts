@@ -20,7 +20,7 @@ import type { Fields } from '../protocol/message.ts';
 import { reportFrom } from '../protocol/report.ts';
 import { deviceOps } from './device-ops.ts';
 import { EdgeError, type DeviceView, type EdgeLink, type ReceivedReport, type Reported } from './link.ts';
-import { offlineOutput, outputOf, type ReportedCall } from './results.ts';
+import { offlineOutput, otherLedgerOutput, outputOf, type ReportedCall } from './results.ts';
 
 /*
  * The tools of a device as tools of the loop.
@@ -32,7 +32,9 @@ import { offlineOutput, outputOf, type ReportedCall } from './results.ts';
  *    A call that is given up is cancelled on the device, unless its run is only detached.
  * 3. While the device is away, a call fails at once, or is parked until the device is back. A parked call is sent again under
  *    its key, which the device executes at most once.
- * 4. What a call touches is on the device, whatever the device says. A call always touches the device.
+ * 4. A `once` call is for one ledger: the id of that which the device had when the model called the tool is in the journal
+ *    (`recipient`). Another ledger has not executed the call, and says nothing about the first: the effect is unknown.
+ * 5. What a call touches is on the device, whatever the device says. A call always touches the device.
  */
 
 /** How much longer the call is waited for here than on the device. */
@@ -112,6 +114,7 @@ function deviceTool(link: EdgeLink, device: string, offered: OfferedTool, option
     // What it touches says what it exposes. Otherwise anybody may have written what it returns.
     ...(!builtIn && !offered.touches && { exposes: 'outside' as const }),
     ...(sandbox && sandbox.length > 0 && { sandbox: () => (isHere(link.device(device)) ? sandbox : []) }),
+    recipient: () => link.device(device)?.ledger,
     verify: (input, context) => verifyCall(call(input, context)),
     execute: (input, context) => executeCall(call(input, context)),
   });
@@ -188,22 +191,29 @@ async function executeCall(call: Call): Promise<ToolOutput | Parked> {
   // After a start nobody has been heard yet.
   if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
   const view = link.device(device);
-  if (!isHere(view)) return awayOutput(call, false, view?.reason);
+  if (!isHere(view)) return awayOutput(call, { wasSent: false, reason: view?.reason });
   const requestId = call.context.key;
   const at = call.now();
   link.noteCall(device, { requestId, tool: offered.name, at });
-  const reported = await sendCall(call);
+  const ledger = isOnce(call) ? view?.ledger : undefined;
+  const reported = await sendCall(call, ledger);
   const result = reported.type === 'report' ? (reported.report.error_type ?? 'success') : reported.type;
   link.noteCall(device, { requestId, tool: offered.name, at, elapsedMs: call.now() - at, result });
-  return outputOfReported(call, reported);
+  return outputOfReported(call, reported, ledger);
 }
 
-async function sendCall(call: Call): Promise<Reported> {
+/** Others may run again, on whatever ledger. */
+function isOnce({ offered: { effect = 'once' } }: Call): boolean {
+  return effect === 'once';
+}
+
+/** `ledger`: which one may execute it. Undefined: any. */
+async function sendCall(call: Call, ledger: string | undefined): Promise<Reported> {
   const { link, device, offered, input, context, timeoutMs } = call;
   const payload = { tool: offered.name, parameters: input, timeout_ms: timeoutMs, stream: true };
   const reported = await link.send(
     device,
-    { type: 'tool', payload, requestId: context.key },
+    { type: 'tool', payload, requestId: context.key, ledger },
     {
       // The loop ends the call. This only makes sure that nothing is left behind.
       timeoutMs: timeoutMs + MARGIN_MS * 2,
@@ -240,12 +250,14 @@ function cancelCall({ link, device, context }: Call): void {
   link.ask(device, { type: 'cancel', payload: { target: context.key } }).catch(() => {});
 }
 
-async function outputOfReported(call: Call, reported: Reported): Promise<ToolOutput | Parked> {
+function outputOfReported(call: Call, reported: Reported, ledger: string | undefined): ToolOutput | Parked {
   switch (reported.type) {
     case 'report':
       return outputOf(reported.report, reportedCall(call));
     case 'offline':
-      return awayOutput(call, true, reported.reason);
+      return awayOutput(call, { wasSent: true, reason: reported.reason, ledger });
+    case 'other-ledger':
+      return otherLedgerOutput({ device: call.device, tool: call.offered.name });
     case 'timeout':
     case 'aborted':
       return offlineOutput({ device: call.device, tool: call.offered.name }, true, 'it did not answer');
@@ -271,55 +283,73 @@ function reportedCall({ link, device, offered, input, timeoutMs }: Call): Report
   };
 }
 
+interface Away {
+  readonly wasSent: boolean;
+  readonly reason: string | undefined;
+  /** To which it was sent. */
+  readonly ledger?: string | undefined;
+}
+
 /** The device is away: the call fails, or waits until it is back. */
-function awayOutput(call: Call, wasSent: boolean, reason: string | undefined): ToolOutput | Parked {
-  const { link, device, offered } = call;
+function awayOutput(call: Call, { wasSent, reason, ledger }: Away): ToolOutput | Parked {
+  const { link, device, offered, context } = call;
   const { onOffline = 'error' } = link.optionsOf(device);
-  if (onOffline === 'error' && !call.context.parked)
+  // The journal does not say who got it, so it could not be asked about.
+  const isLost = wasSent && ledger !== undefined && ledger !== context.recipient;
+  if (isLost || (onOffline === 'error' && !context.parked))
     return offlineOutput({ device, tool: offered.name }, wasSent, reason);
   return parkedCall(call);
 }
 
-function parkedCall({ link, device, context, now }: Call): Parked {
+/** `ledger`: who will get it, if the call itself does not say. `isDue`: the run goes on at once. */
+function parkedCall(call: Call, { ledger = boundLedger(call), isDue = false } = {}): Parked {
+  const { link, device, context, now } = call;
   const { waitMs = WAIT_MS } = link.optionsOf(device);
   const expiresAt = context.parked?.expiresAt ?? now() + waitMs;
   const waited = Math.max(0, now() - (expiresAt - waitMs));
-  const wakeAt = now() + Math.min(MAX_WAKE_MS, Math.max(FIRST_WAKE_MS, waited / 2));
-  return new Parked(`device:${device}`, [], { expiresAt, wakeAt: Math.min(wakeAt, expiresAt) });
+  const wakeAt = isDue ? now() : now() + Math.min(MAX_WAKE_MS, Math.max(FIRST_WAKE_MS, waited / 2));
+  const on = `device:${device}`;
+  const bound = ledger === undefined || ledger === context.recipient ? on : `${on} ${ledger}`;
+  return new Parked(bound, [], { expiresAt, wakeAt: Math.min(wakeAt, expiresAt) });
+}
+
+/** The ledger that the journal says the call is for. */
+function boundLedger({ context: { recipient, parked } }: Call): string | undefined {
+  return recipient ?? parked?.on.split(' ')[1];
 }
 
 /** What became of a call: after a crash, after a timeout, or because it is parked. */
 async function verifyCall(call: Call): Promise<Verification> {
   const { link, device, context } = call;
-  const { onOffline = 'error' } = link.optionsOf(device);
-  const away = (): Verification => (context.parked || onOffline === 'wait' ? parkedCall(call) : { type: 'unknown' });
   if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
-  if (!isHere(link.device(device))) return away();
-  if (link.device(device)?.capabilities?.ledger !== true) return { type: 'unknown' };
-  // The device executes it once: this is a question, and a command if the answer is that it never began.
-  if (context.parked) return settledBy(call, await sendCall(call), away);
-  let answer: Fields;
-  try {
-    answer = (await link.ask(
-      device,
-      { type: 'query', payload: { target: context.key } },
-      { timeoutMs: QUERY_MS },
-    )) as Fields;
-  } catch {
-    return away();
+  const view = link.device(device);
+  const bound = boundLedger(call);
+  const isUnbound = bound === undefined && (view?.status === 'unknown' || view?.ledger !== undefined);
+  if (!isHere(view)) return isUnbound && !context.parked ? { type: 'unknown' } : awayVerification(call);
+  if (view?.capabilities?.ledger !== true) return { type: 'unknown' };
+  if (context.parked) {
+    // It was never sent. Before it is, the journal says to whom.
+    if (isUnbound) return parkedCall(call, { ledger: view.ledger, isDue: true });
+    // The device executes it once: this is a question, and a command if the answer is that it never began.
+    return settledBy(call, await sendCall(call, bound));
   }
+  const answer = await askAbout(call, bound);
   switch (answer['state']) {
+    case 'away':
+      return isUnbound ? { type: 'unknown' } : awayVerification(call);
+    case 'other-ledger':
+      return settledBy(call, { type: 'other-ledger' });
     case 'unknown':
-      return { type: 'not-done' };
+      return { type: isUnbound ? 'unknown' : 'not-done' };
     case 'queued':
     case 'running':
-      return settledBy(call, await sendCall(call), away);
+      return settledBy(call, await sendCall(call, bound ?? view.ledger));
     case 'done':
     case 'interrupted':
     case 'cancelled': {
       const decoded = reportFrom((answer['report'] ?? {}) as Fields);
       if (decoded.type !== 'result') return { type: 'unknown' };
-      return settledBy(call, await whole(call, decoded.report), away);
+      return settledBy(call, await whole(call, decoded.report));
     }
     // `forgotten`: it has ended, and nobody knows its result.
     default:
@@ -327,9 +357,28 @@ async function verifyCall(call: Call): Promise<Verification> {
   }
 }
 
-async function settledBy(call: Call, reported: Reported, away: () => Verification): Promise<Verification> {
-  if (reported.type !== 'report') return away();
-  const { link, device, context } = call;
+/** The answer to `query`, or `away` and `other-ledger` as its state. */
+async function askAbout({ link, device, context }: Call, ledger: string | undefined): Promise<Fields> {
+  const question = { type: 'query', payload: { target: context.key }, ledger } as const;
+  try {
+    return (await link.ask(device, question, { timeoutMs: QUERY_MS })) as Fields;
+  } catch (error) {
+    const isOther = (error as { readonly errorType?: unknown }).errorType === 'other_ledger';
+    return { state: isOther ? 'other-ledger' : 'away' };
+  }
+}
+
+function awayVerification(call: Call): Verification {
+  const { onOffline = 'error' } = call.link.optionsOf(call.device);
+  return call.context.parked || onOffline === 'wait' ? parkedCall(call) : { type: 'unknown' };
+}
+
+async function settledBy(call: Call, reported: Reported): Promise<Verification> {
+  const { link, device, context, offered } = call;
+  // Also of a parked call, which would stay parked with `unknown`.
+  if (reported.type === 'other-ledger')
+    return { type: 'done', result: otherLedgerOutput({ device, tool: offered.name }) };
+  if (reported.type !== 'report') return awayVerification(call);
   link.acknowledge(device, context.key);
   const { error_type: type } = reported.report;
   // It did not begin, and may be tried again while the call is parked.

@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { memoryJournal, runLoop, textOf, type LoopResult, type Tool, type ToolContext } from '@treadle/core';
+import { memoryJournal, runLoop, startLoop, textOf, type LoopResult, type Tool, type ToolContext } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { plainDevice } from '../../test/plain-device.ts';
@@ -9,11 +9,12 @@ import { startAgent, type AgentOptions, type DeviceAgent } from '../device/agent
 import { openLedger } from '../device/ledger.ts';
 import type { Described, Outcome, Runner, RunnerCall } from '../device/runner.ts';
 import { openBroker, type Broker } from '../mqtt/broker.ts';
+import { mqttClient } from '../mqtt/client.ts';
 import type { OfferedTool } from '../protocol/capabilities.ts';
 import { deviceTools } from './device-tools.ts';
 import { deviceExecutor } from './executor.ts';
 import { nodesTool } from './nodes.ts';
-import { edgeLink, type DeviceOptions, type EdgeLink, type EdgeOptions } from './link.ts';
+import { edgeLink, type DeviceOptions, type EdgeLink, type EdgeLogLine, type EdgeOptions } from './link.ts';
 
 const BASH: OfferedTool = {
   name: 'bash',
@@ -282,7 +283,6 @@ describe('a device that is away', () => {
     const running = run(tools);
     await startedCall(1);
     // Another client with its id: the broker ends its connection, and publishes its will.
-    const { mqttClient } = await import('../mqtt/client.ts');
     const thief = mqttClient({ url: broker.url, clientId: 'treadle-edge-pi', protocol: 4, onMessage: () => {} });
     closing.push(thief);
     expect(resultText(await running)).toContain(
@@ -323,7 +323,6 @@ describe('a device that is away', () => {
     const tools = deviceTools(made, 'pi');
     const running = runLoop({ runId: 'door', model, tools, journal, input: 'Open the door' });
     const { end } = await startedCall(1);
-    const { mqttClient } = await import('../mqtt/client.ts');
     const thief = mqttClient({ url: broker.url, clientId: 'treadle-edge-pi', protocol: 4, onMessage: () => {} });
     expect((await running).waiting).toMatchObject([{ type: 'parked', on: 'device:pi' }]);
     await thief.close();
@@ -399,7 +398,6 @@ describe('after a crash of this side', () => {
     const controller = new AbortController();
     const model = scriptedModel([call('pay'), 'Paid.']);
     // Detached: as if the process had died after the command was sent.
-    const { startLoop } = await import('@treadle/core');
     const live = startLoop({ ...options, model, tools: deviceTools(first, 'pi') });
     await startedCall(1);
     await live.detach();
@@ -427,13 +425,93 @@ describe('after a crash of this side', () => {
     await device(runner(() => success('ok')));
     const [bash] = deviceTools(await ready(), 'pi');
     const context = (key: string): ToolContext =>
-      ({ key, signal: new AbortController().signal, report: () => {} }) as never;
+      ({ key, signal: new AbortController().signal, report: () => {}, recipient: bash!.recipient!({}) }) as never;
     expect(await bash!.verify!({ command: 'x' }, context('new'))).toEqual({ type: 'not-done' });
     await bash!.execute!({ command: 'x' }, context('old'));
     expect(await bash!.verify!({ command: 'x' }, context('old'))).toEqual({
       type: 'done',
       result: { content: [{ type: 'text', text: 'ok' }] },
     });
+  });
+});
+
+describe('a device that has lost its ledger', () => {
+  const UNKNOWN = 'it is not known whether it took effect: the device has lost its record of calls';
+  /** The same id with a fresh store. It takes the connection of the first one. */
+  const replaced = async (run: Runner): Promise<DeviceAgent> =>
+    device(run, { ledger: await openLedger({ folder: join(folder, 'fresh') }) });
+  const contextOf = (more: Partial<ToolContext>): ToolContext =>
+    ({ key: 'k', signal: new AbortController().signal, report: () => {}, ...more }) as never;
+
+  it('does not get a call that the first ledger may have begun, and the log names two devices with one id', async () => {
+    const lines: EdgeLogLine[] = [];
+    await device(runner());
+    const made = await ready({}, { offlineGraceMs: 60_000, log: (line) => lines.push(line) });
+    const running = run(deviceTools(made, 'pi'));
+    await startedCall(1);
+    await replaced(runner(() => success('again')));
+    expect(resultText(await running)).toContain(UNKNOWN);
+    expect(started).toHaveLength(1);
+    // Both connect again whenever the other one has taken their connection.
+    while (!lines.some(({ level }) => level === 'error')) await new Promise((done) => setTimeout(done, 5));
+    expect(lines.find(({ level }) => level === 'error')).toMatchObject({
+      message: 'two devices have the same id',
+      device: 'pi',
+    });
+  });
+
+  it.each(['crashed', 'parked'] as const)('does not run a call again whose run was %s', async (how) => {
+    const pi = await device(runner());
+    const options = { onOffline: 'wait', waitMs: 60_000 } as const;
+    const first = await ready(options);
+    const journal = memoryJournal();
+    const model = scriptedModel([call('pay'), 'Paid.']);
+    const live = startLoop({ runId: 'pay', journal, input: 'x', model, tools: deviceTools(first, 'pi') });
+    await startedCall(1);
+    if (how === 'crashed') await live.detach();
+    else {
+      const thief = mqttClient({ url: broker.url, clientId: 'treadle-edge-pi', protocol: 4, onMessage: () => {} });
+      expect((await live.result).waiting).toMatchObject([{ type: 'parked', on: 'device:pi' }]);
+      await thief.close();
+    }
+    await first.close();
+    for (const { end } of started) end(success('late'));
+    await pi.close();
+    await replaced(runner(() => success('again')));
+    const second = await ready(options);
+    const result = await runLoop({ runId: 'pay', journal, model, tools: deviceTools(second, 'pi') });
+    expect(resultText(result)).toContain(UNKNOWN);
+    expect(started).toHaveLength(1);
+  });
+
+  it('runs a call again that is idempotent', async () => {
+    const described = { ...DESCRIBED, tools: [{ ...BASH, effect: 'idempotent' as const }] };
+    await device({ ...runner(), describe: async () => described });
+    const made = await ready({}, { offlineGraceMs: 60_000 });
+    const running = run(deviceTools(made, 'pi'));
+    await startedCall(1);
+    await replaced({ ...runner(() => success('again')), describe: async () => described });
+    expect(resultText(await running)).toBe('again');
+    expect(started).toHaveLength(2);
+  });
+
+  it('gets a parked call that was never sent after the journal says to whom', async () => {
+    await device(runner(() => success('ok')));
+    const made = await ready({ onOffline: 'wait' });
+    const { ledger } = made.device('pi')!;
+    const [bash] = deviceTools(made, 'pi');
+    const parked = { on: 'device:pi', expiresAt: Date.now() + 60_000 };
+    expect(await bash!.verify!({ command: 'x' }, contextOf({ parked }))).toMatchObject({ on: `device:pi ${ledger}` });
+    expect(started).toEqual([]);
+    expect(
+      await bash!.verify!({ command: 'x' }, contextOf({ parked: { ...parked, on: `device:pi ${ledger}` } })),
+    ).toMatchObject({ type: 'done', result: { content: [{ type: 'text', text: 'ok' }] } });
+  });
+
+  it('does not make a call run of which nobody knows which ledger it was sent to', async () => {
+    await device(runner(() => success('ok')));
+    const [bash] = deviceTools(await ready(), 'pi');
+    expect(await bash!.verify!({ command: 'x' }, contextOf({}))).toEqual({ type: 'unknown' });
   });
 });
 

@@ -22,6 +22,7 @@ import { isDeviceId, topicsOf, type Topics } from '../protocol/topics.ts';
  * 2. A report is matched by its request id. One that nobody waits for is dropped: it is late, or a duplicate.
  * 3. A command without a report is sent again when this side or the device connects again: a device with a ledger executes it
  *    once. To a device without one it is never sent again, and there is one call at a time: its reports may have no id.
+ *    A device with another ledger than that which a command is for does not get it: the wait is settled.
  * 4. A result is acknowledged when it was given to whoever waited for it.
  * 5. Messages of devices that are not configured are dropped.
  */
@@ -70,7 +71,7 @@ export interface EdgePrompt {
 }
 
 export interface EdgeLogLine {
-  readonly level: 'info' | 'warn';
+  readonly level: 'info' | 'warn' | 'error';
   readonly message: string;
   readonly [field: string]: unknown;
 }
@@ -85,6 +86,8 @@ export interface DeviceView {
   readonly since?: number;
   readonly reason?: string;
   readonly session?: string;
+  /** The id of its ledger, if it says which. */
+  readonly ledger?: string;
   readonly capabilities?: Capabilities;
   /** It speaks only the original protocol. */
   readonly isPlain: boolean;
@@ -129,6 +132,8 @@ export type Reported =
   | { readonly type: 'report'; readonly report: ReceivedReport }
   /** The device went away, and has not come back in the time of grace. */
   | { readonly type: 'offline'; readonly reason: string | undefined }
+  /** The command was meant for another ledger of the device, which may have executed it. */
+  | { readonly type: 'other-ledger' }
   | { readonly type: 'timeout' | 'aborted' };
 
 export type ReceivedReport = Extract<DecodedReport, { type: 'result' }>['report'];
@@ -148,6 +153,8 @@ export type Sent = Pick<KnownCommand, 'type' | 'payload'> & {
   readonly requestId: string;
   /** Only this start of the device may execute it. */
   readonly session?: string;
+  /** Only the device with this ledger may execute it. */
+  readonly ledger?: string | undefined;
 };
 
 interface Waiter {
@@ -170,6 +177,9 @@ interface Device {
   since?: number;
   reason?: string | undefined;
   session?: string;
+  /** Those before it, the latest last. */
+  readonly sessions: string[];
+  ledger?: string | undefined;
   capabilities?: Capabilities;
   latencyMs?: number;
   load?: Fields;
@@ -220,6 +230,7 @@ const ASK_MS = 10_000;
 const ACK_MS = 200;
 const MAX_ACKS = 500;
 const MAX_CALLS = 20;
+const MAX_SESSIONS = 20;
 /** Bytes of a result that is fetched in parts. */
 const MAX_RESULT_BYTES = 64 * 1024 * 1024;
 /** A result that nobody has waited for in this time is acknowledged. */
@@ -324,6 +335,10 @@ class Link implements EdgeLink {
         throw new EdgeError('offline', `The device "${name}" went offline.`);
       case 'timeout':
         throw new EdgeError('timeout', `The device "${name}" did not answer "${sent.type}" in time.`);
+      case 'other-ledger':
+        throw Object.assign(new EdgeError('refused', `The device "${name}" has another ledger now.`), {
+          errorType: 'other_ledger',
+        });
       case 'aborted':
         throw new EdgeError('closed', `The question to the device "${name}" was given up.`);
       default:
@@ -522,12 +537,14 @@ class Link implements EdgeLink {
     waiter.clockOffsetMs = device.clockOffsetMs;
     if (!this.isConnected) return;
     const { name } = device.options;
-    const { requestId, session, ...rest } = sent;
+    const { requestId, session, ledger, ...rest } = sent;
+    if (ledger !== undefined && device.ledger !== ledger) return waiter.settle({ type: 'other-ledger' });
     const command = {
       ...rest,
       request_id: requestId,
       expires_at: Math.round(expiresAt + device.clockOffsetMs),
       ...(session !== undefined && { session }),
+      ...(ledger !== undefined && { ledger }),
     } as KnownCommand;
     const payload = encodeCommand(command);
     const bytes = Buffer.byteLength(payload);
@@ -577,7 +594,7 @@ class Link implements EdgeLink {
     }
     switch (parsed.kind) {
       case 'status':
-        return this.#onStatus(device, payload);
+        return this.#onStatus(device, payload, retained);
       case 'capabilities':
         return this.#onCapabilities(device, payload);
       case 'reports':
@@ -591,7 +608,7 @@ class Link implements EdgeLink {
     }
   }
 
-  #onStatus(device: Device, payload: Uint8Array): void {
+  #onStatus(device: Device, payload: Uint8Array, retained: boolean): void {
     const { name } = device.options;
     if (payload.length === 0) return;
     const decoded = decodeStatus(payload, name);
@@ -599,7 +616,7 @@ class Link implements EdgeLink {
       this.#log({ level: 'warn', message: 'a status was dropped', device: name, why: decoded.problem });
       return;
     }
-    const { status, session, reason } = decoded.status;
+    const { status, session, ledger, reason } = decoded.status;
     // The will of an earlier start.
     if (status === 'offline' && session !== undefined && device.session !== undefined && session !== device.session)
       return;
@@ -607,10 +624,25 @@ class Link implements EdgeLink {
     device.status = status;
     device.reason = reason;
     device.since = this.#clock.now();
-    if (session !== undefined) device.session = session;
+    if (session !== undefined) this.#noteSession(device, session, retained);
+    device.ledger = ledger;
     if (status === 'offline') this.#wentOffline(device);
     else this.#cameOnline(device, before);
     this.#changed(name);
+  }
+
+  /** A session that was replaced and comes back is of another device with the same id. What a broker has kept may be old. */
+  #noteSession(device: Device, session: string, retained: boolean): void {
+    const { sessions, session: before } = device;
+    if (session === before) return;
+    device.session = session;
+    if (!retained && sessions.includes(session)) {
+      const why =
+        'Two devices have this id, and take the connection of each other. Give each its own [agent] id and its own store.';
+      this.#log({ level: 'error', message: 'two devices have the same id', device: device.options.name, why });
+    }
+    if (before !== undefined && !sessions.includes(before)) sessions.push(before);
+    if (sessions.length > MAX_SESSIONS) sessions.shift();
   }
 
   #wentOffline(device: Device): void {
@@ -713,6 +745,7 @@ class Link implements EdgeLink {
       this.#setOffset(device, timestamp - this.#clock.now());
       if (Math.abs(device.clockOffsetMs - waiter.clockOffsetMs) > CLOCK_MS) return this.#resend(waiter);
     }
+    if (type === 'other_ledger') return waiter.settle({ type: 'other-ledger' });
     waiter.settle({ type: 'report', report });
     // One that is served in parts is acknowledged when it was fetched.
     if (sent.type === 'tool' && report.request_id !== undefined && !report.result_blob)
@@ -771,6 +804,7 @@ function newDevice(options: DeviceOptions): Device {
     status: 'unknown',
     clockOffsetMs: 0,
     cancelGrace: () => {},
+    sessions: [],
     calls: [],
     acks: new Set(),
     cancelAck: () => {},
@@ -796,7 +830,8 @@ function statusText({ status, reason }: Device): string {
 }
 
 function viewOf(device: Device): DeviceView {
-  const { options, status, since, reason, session, capabilities, latencyMs, load, clockOffsetMs, calls } = device;
+  const { options, status, since, reason, session, ledger, capabilities, latencyMs, load, clockOffsetMs, calls } =
+    device;
   return {
     name: options.name,
     tenant: options.tenant ?? 'default',
@@ -804,6 +839,7 @@ function viewOf(device: Device): DeviceView {
     ...(since !== undefined && { since }),
     ...(reason !== undefined && { reason }),
     ...(session !== undefined && { session }),
+    ...(ledger !== undefined && { ledger }),
     ...(capabilities && { capabilities }),
     isPlain: isPlain(device),
     ...(latencyMs !== undefined && { latencyMs }),

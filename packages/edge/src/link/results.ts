@@ -54,6 +54,7 @@ const ERROR_TYPES: Readonly<Record<ReportErrorType, ErrorType>> = {
   busy: 'execution_failed',
   unsupported: 'execution_failed',
   cancelled: 'interrupted',
+  other_ledger: 'interrupted',
   interrupted: 'interrupted',
 };
 
@@ -108,6 +109,8 @@ function errorText(report: ReceivedReport, type: ReportErrorType, call: Reported
       return `Error: The device '${device}' does not support this: ${error}\nExplain to the user.`;
     case 'cancelled':
       return `Error: Tool '${tool}' was cancelled on the device '${device}'.`;
+    case 'other_ledger':
+      return otherLedgerText(call);
     case 'interrupted':
       return (
         `Error: Tool '${tool}' was interrupted on the device '${device}', and it is not known whether it took effect.\n` +
@@ -145,6 +148,19 @@ function signatureText(parameters: Fields): string {
     (name) => !required.includes(name),
   );
   return `Required: [${required.join(', ')}]. Optional: [${optional.join(', ')}].`;
+}
+
+/** What the device remembers is not what it remembered when it got the call. */
+export function otherLedgerOutput(call: Pick<ReportedCall, 'device' | 'tool'>): ToolOutput {
+  return { content: otherLedgerText(call), isError: true, errorType: 'interrupted' };
+}
+
+function otherLedgerText({ device, tool }: Pick<ReportedCall, 'device' | 'tool'>): string {
+  return (
+    `Error: Tool '${tool}' was called on the device '${device}', and it is not known whether it took effect: the device has lost ` +
+    `its record of calls, or another device answers in its place.
+Find out before you call it again, or explain to the user.`
+  );
 }
 
 /** The device is away, or went away during the call. */

@@ -1,5 +1,6 @@
 import {
   isFields,
+  LEDGER_ID,
   parseMessage,
   problemWith,
   PROTOCOL_VERSION,
@@ -15,7 +16,7 @@ import {
  * 1. A command has a `request_id`, beside `command` or in `payload`, as the original protocol has both. If it has both, they are
  *    the same. A device executes each at most once.
  * 2. `expires_at` is absolute, in the device's own time: a command that is delivered later is refused and not executed.
- * 3. `session` names one start of a device. Another one refuses the command.
+ * 3. `session` names one start of a device, and `ledger` what it remembers of calls. Others refuse the command.
  */
 
 export interface Command {
@@ -26,6 +27,7 @@ export interface Command {
   /** Milliseconds since 1970, by the clock of the device. */
   readonly expires_at?: number;
   readonly session?: string;
+  readonly ledger?: string;
 }
 
 export const COMMAND_SCHEMA: MessageSchema = {
@@ -37,6 +39,7 @@ export const COMMAND_SCHEMA: MessageSchema = {
     version: { type: 'integer' },
     expires_at: { type: 'number' },
     session: { type: 'string', minLength: 1, maxLength: 128 },
+    ledger: LEDGER_ID,
   },
   required: ['command'],
 };
@@ -149,7 +152,7 @@ export function decodeCommand(bytes: Uint8Array | string): DecodedCommand {
   if (problem !== undefined) return invalid(problem);
   const version = versionProblem(value);
   if (version !== undefined) return { type: 'unsupported', requestId, problem: version };
-  const { command: name, payload = {}, expires_at, session } = value as unknown as Command;
+  const { command: name, payload = {}, expires_at, session, ledger } = value as unknown as Command;
   const { request_id: inner } = payload;
   if (requestId === undefined) return invalid('request_id is missing');
   if (inner !== undefined && inner !== requestId) return invalid('request_id and payload.request_id differ');
@@ -166,6 +169,7 @@ export function decodeCommand(bytes: Uint8Array | string): DecodedCommand {
     payload: type === 'tool' ? { parameters: {}, ...payload } : type === 'ops' ? { args: {}, ...payload } : payload,
     ...(expires_at !== undefined && { expires_at }),
     ...(session !== undefined && { session }),
+    ...(ledger !== undefined && { ledger }),
   };
   return { type: 'command', command: known as unknown as KnownCommand };
 }
@@ -185,7 +189,7 @@ export function requestIdIn(value: Fields): string | undefined {
 }
 
 /** Writes a command. A tool's call has its id in both places, as the original protocol has it. */
-export function encodeCommand({ type, request_id, payload, expires_at, session }: KnownCommand): string {
+export function encodeCommand({ type, request_id, payload, expires_at, session, ledger }: KnownCommand): string {
   return JSON.stringify({
     command: type,
     payload: type === 'tool' ? { ...payload, request_id } : payload,
@@ -193,5 +197,6 @@ export function encodeCommand({ type, request_id, payload, expires_at, session }
     version: PROTOCOL_VERSION,
     ...(expires_at !== undefined && { expires_at }),
     ...(session !== undefined && { session }),
+    ...(ledger !== undefined && { ledger }),
   });
 }

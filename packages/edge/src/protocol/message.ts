@@ -19,6 +19,9 @@ const MAX_DEPTH = 200;
 /** 1 to 256 characters without control characters. */
 export const REQUEST_ID = { type: 'string', minLength: 1, maxLength: 256, pattern: '^[^\\p{Cc}]*$' } as const;
 
+/** The id of a ledger. */
+export const LEDGER_ID = { type: 'string', minLength: 1, maxLength: 128 } as const;
+
 /** An object of a message, with any fields. */
 export type Fields = Readonly<Record<string, unknown>>;
 

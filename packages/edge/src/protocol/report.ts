@@ -1,6 +1,7 @@
 import { requestIdIn } from './command.ts';
 import {
   isFields,
+  LEDGER_ID,
   parseMessage,
   problemWith,
   PROTOCOL_VERSION,
@@ -32,6 +33,8 @@ export type ReportErrorType =
   | 'busy'
   | 'unsupported'
   | 'cancelled'
+  /** Not executed by this ledger: the command is for another one, which may have. */
+  | 'other_ledger'
   /** The device ended while it ran, and it is not known whether it took effect. */
   | 'interrupted';
 
@@ -45,6 +48,7 @@ export const REPORT_ERROR_TYPES: readonly ReportErrorType[] = Object.keys({
   busy: 0,
   unsupported: 0,
   cancelled: 0,
+  other_ledger: 0,
   interrupted: 0,
 } satisfies Record<ReportErrorType, 0>) as ReportErrorType[];
 
@@ -70,6 +74,8 @@ export interface ResultReport {
   readonly requires?: readonly string[];
   /** Which start of the device sends it. */
   readonly session?: string;
+  /** Which ledger of the device. */
+  readonly ledger?: string;
   /** Milliseconds since 1970, by the clock of the device. */
   readonly timestamp?: number;
 }
@@ -142,6 +148,7 @@ export const REPORT_SCHEMA: MessageSchema = {
     seq: { type: 'integer', minimum: 0 },
     version: { type: 'integer' },
     session: { type: 'string', minLength: 1, maxLength: 128 },
+    ledger: LEDGER_ID,
     timestamp: { type: 'number' },
   },
 };
@@ -188,7 +195,17 @@ function progressFrom({ request_id: id, seq = 0, progress }: Fields): DecodedRep
   return { type: 'progress', report: { request_id: id, seq: seq as number, progress } };
 }
 
-const KNOWN = ['tool', 'content', 'result_blob', 'stderr', 'exit_code', 'elapsed_ms', 'requires', 'session'] as const;
+const KNOWN = [
+  'tool',
+  'content',
+  'result_blob',
+  'stderr',
+  'exit_code',
+  'elapsed_ms',
+  'requires',
+  'session',
+  'ledger',
+] as const;
 
 function resultFrom(
   flat: Fields,

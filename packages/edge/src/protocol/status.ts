@@ -1,4 +1,11 @@
-import { parseMessage, problemWith, PROTOCOL_VERSION, versionProblem, type MessageSchema } from './message.ts';
+import {
+  LEDGER_ID,
+  parseMessage,
+  problemWith,
+  PROTOCOL_VERSION,
+  versionProblem,
+  type MessageSchema,
+} from './message.ts';
 
 /** Whether a device can be reached. Retained; `offline` is also its last will. */
 export interface DeviceStatus {
@@ -8,6 +15,8 @@ export interface DeviceStatus {
   readonly status: 'online' | 'draining' | 'offline';
   /** A new one for each start of the device. The will of an older one means nothing. */
   readonly session?: string;
+  /** The id of what it remembers of calls. Without its store it has another one. */
+  readonly ledger?: string;
   /** Milliseconds since 1970, by the clock of the device. */
   readonly timestamp?: number;
   /** Why it is not online, for people. */
@@ -21,6 +30,7 @@ export const STATUS_SCHEMA: MessageSchema = {
     agent_type: { type: 'string', maxLength: 64 },
     status: { type: 'string', minLength: 1, maxLength: 64 },
     session: { type: 'string', minLength: 1, maxLength: 128 },
+    ledger: LEDGER_ID,
     timestamp: { type: 'number' },
     reason: { type: 'string', maxLength: 1024 },
     version: { type: 'integer' },

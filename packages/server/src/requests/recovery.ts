@@ -250,7 +250,7 @@ async function isParkedOn(
   const [{ status } = NOT_PAUSED] = await store.list({ runId, limit: 1 });
   if (status !== 'paused') return false;
   const { state } = await walkInSlices(await readEntries(store, runId, reader));
-  return waiting(state).some((one) => one.type === 'parked' && one.on === on);
+  return waiting(state).some((one) => one.type === 'parked' && (one.on === on || one.on.startsWith(`${on} `)));
 }
 
 const NOT_PAUSED: Pick<RunSummary, 'status' | 'wakeAt'> = { status: 'running' };
