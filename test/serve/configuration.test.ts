@@ -232,6 +232,18 @@ describe('a configuration that is reloaded', () => {
   });
 });
 
+test('hooks are reloaded when their module changes, with reload = true, and the log says that they did', async () => {
+  await fixture.configure('[server]\nreload = true\n[hooks]\nmodule = "hooks.mjs"', { text: ['one'] });
+  await fixture.play.write('hooks.mjs', '');
+  const server = await fixture.serve();
+  await fixture.play.write('hooks.mjs.new', `export const guardrails = { output: [() => 'no'] };`);
+  await rename(`${fixture.play.folder}/hooks.mjs.new`, `${fixture.play.folder}/hooks.mjs`);
+  await server.logged!('the configuration was reloaded');
+  expect((await server.respond({ input: 'hi' })).body).toMatchObject({ status: 'failed' });
+  const reloaded = logLines((await server.stop()).stderr).find(({ msg }) => msg === 'the configuration was reloaded');
+  expect(reloaded).toMatchObject({ changed: ['hooks.module'] });
+});
+
 test('packages of tools are reloaded when they change, and one that is added is found', async () => {
   const skills = await mkdtemp(path.join(tmpdir(), 'treadle-skills-'));
   try {

@@ -93,7 +93,7 @@ function differences(before: object, after: object): readonly string[] {
 const SETTLE_MS = 100;
 
 /** Calls `listener` after the file has changed, also if another one takes its place. Returns a function that ends that. */
-export function watchFile(file: string, listener: () => void): () => void {
+function watchFile(file: string, listener: () => void): () => void {
   const settled = settling(listener);
   // The folder, because editors replace the file.
   const watcher = watchFolder(path.dirname(file), (name) => {
@@ -102,6 +102,26 @@ export function watchFile(file: string, listener: () => void): () => void {
   return () => {
     settled.stop();
     watcher.close();
+  };
+}
+
+/** Calls `listener` after one of the files that are followed has changed. */
+export function watchFiles(listener: () => void): PlaceWatch {
+  let followed: readonly string[] = [];
+  let stops: readonly (() => void)[] = [];
+  function stop(): void {
+    for (const one of stops) one();
+    [followed, stops] = [[], []];
+  }
+  return {
+    follow(files) {
+      // A change that was just noticed must not be forgotten.
+      if (isDeepStrictEqual(files, followed)) return;
+      stop();
+      followed = files;
+      stops = files.map((file) => watchFile(file, listener));
+    },
+    stop,
   };
 }
 

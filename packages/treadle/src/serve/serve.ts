@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from 'node:util';
 import { messageOf, TreadleError, type Model } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
 import type { FolderAgents } from '@treadle/tools/agents';
@@ -8,7 +9,7 @@ import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } fro
 import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
-import { loadHooks, pickHooks } from '../config/hooks.ts';
+import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
 import type { LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore, storeText } from '../config/store.ts';
@@ -27,7 +28,7 @@ import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { isDeviceWord, splitDevices } from '../edge/open-edge.ts';
 import { openServerEdge, type ServerEdge } from '../edge/serve-edge.ts';
 import { version } from '../version.ts';
-import { configChanges, watchFile, watchPlaces } from './reload.ts';
+import { configChanges, watchFiles, watchPlaces } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
 
 export const serveCommand: Command = defineCommand({
@@ -155,11 +156,12 @@ export const serveCommand: Command = defineCommand({
           const changes = configChanges(started, applied.loaded.config, config);
           const next = await settingsFor(now, offer);
           server.replace(next);
+          const code = isDeepStrictEqual(pickHooks(settings), pickHooks(next)) ? [] : ['hooks.module'];
           [settings, applied] = [next, now];
           for (const notice of offer.notices) warn(notice);
           log.info(
             {
-              changed: changes.reload,
+              changed: [...new Set([...changes.reload, ...code])],
               keys: config.server?.keys?.length ?? 0,
               packaged: now.packages.tools.length,
               skills: offer.skills.length,
@@ -174,7 +176,7 @@ export const serveCommand: Command = defineCommand({
           await openLedgers(applied.loaded.config, store.budgets).catch(() => {});
           log.error({ why: messageOf(error) }, 'the configuration was not reloaded');
         }
-        watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
+        await followAll();
       };
       // One after the other: a file that was read earlier must not replace what a newer one says.
       let reloaded = Promise.resolve();
@@ -183,15 +185,19 @@ export const serveCommand: Command = defineCommand({
       const reloadAll = (): void => reloadNext(() => resolveContext(values, io));
       // Before it listens, which takes long if there are many runs to recover: SIGHUP would end the process.
       stopReloading.push(io.onReload?.(reloadAll) ?? (() => {}));
-      const { path: file } = context.loaded;
-      if (started.server?.reload && file !== undefined) stopReloading.push(watchFile(file, reloadAll));
+      const files = watchFiles(reloadAll);
       const withPackages = async (): Promise<CommandContext> => ({
         ...applied,
         packages: await loadPackages(applied),
       });
       const watch = watchPlaces(() => reloadNext(withPackages));
-      stopReloading.push(watch.stop);
-      watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
+      stopReloading.push(files.stop, watch.stop);
+      const followAll = async (): Promise<void> => {
+        watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
+        const { loaded } = applied;
+        if (started.server?.reload) files.follow([loaded.path, hooksModule(loaded)].filter((one) => one !== undefined));
+      };
+      await followAll();
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
