@@ -36,6 +36,8 @@ test('copies everything to PostgreSQL and back', async () => {
   const report = await migrateStore(file('a.db'), database.url);
   expect(report).toMatchObject({ isContinued: false, parts: { requests: { rows: 3 }, conversations: { rows: 3 } } });
   for (const [part, { rows }] of Object.entries(report.parts)) expect([part, rows > 0]).toEqual([part, true]);
+  const runs = await using(file('a.db'), (store) => store.list({ limit: Infinity }));
+  expect(report.parts['runs']!.rows).toBe(runs.length);
   const back = await migrateStore(database.url, file('b.db'));
   expect(back.parts).toEqual(report.parts);
   const [first, second, third] = [
