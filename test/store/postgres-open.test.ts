@@ -1,6 +1,10 @@
 import { randomUUID } from 'node:crypto';
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { expect, test } from 'vitest';
-import { withClient } from './postgres-server.ts';
+import { command } from '../command/in-process.ts';
+import { startPostgres, withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
 import { openStore, postgresStore } from '@treadle/store';
 
@@ -57,11 +61,68 @@ test('says what is missing if the user may not create a schema', async () => {
     code: 'store-read-only',
     message: expect.stringContaining('CREATE SCHEMA treadle AUTHORIZATION'),
   });
+  // The schema of another user.
+  await (await openStore(database.url)).close();
+  await expect(openStore(url.href)).rejects.toMatchObject({
+    code: 'store-read-only',
+    message: expect.stringMatching(
+      /permission denied for schema treadle\. Connect as the user that owns the schema treadle/,
+    ),
+  });
+  await withClient(database.url, (client) => client.query('DROP SCHEMA treadle CASCADE'));
   await withClient(database.url, (client) => client.query(`CREATE SCHEMA treadle AUTHORIZATION ${name}`));
   const store = await openStore(url.href);
   expect(await store.list()).toEqual([]);
   await store.close();
   await withClient(database.url, (client) => client.query(`DROP SCHEMA treadle CASCADE; DROP ROLE ${name}`));
+});
+
+test('says what is missing for a password and for encryption', async () => {
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-access-'));
+  chmodSync(folder, 0o755);
+  const access = path.join(folder, 'pg_hba.conf');
+  writeFileSync(access, 'host all treadle 127.0.0.1/32 scram-sha-256\n', { mode: 0o644 });
+  try {
+    await using server = await startPostgres({ settings: [`hba_file=${access}`] });
+    const failure = async (change: (url: URL) => void): Promise<string> => {
+      const url = new URL(server.url());
+      change(url);
+      return openStore(url.href).then(
+        () => 'opened',
+        ({ message }: Error) => message.replace(/^The store postgres:\/\/\w+@127\.0\.0\.1:\d+\/postgres /, ''),
+      );
+    };
+    expect(await failure(() => {})).toMatch(
+      /^cannot be opened: password authentication failed .*\. Check user and password\.$/,
+    );
+    expect(await failure((url) => (url.password = ''))).toBe(
+      'cannot be opened: the server asks for a password. Put it into the URL, or into the environment variable PGPASSWORD.',
+    );
+    expect(await failure((url) => (url.username = 'other'))).toMatch(
+      /no pg_hba\.conf entry .*\. Let this user in with a line of pg_hba\.conf, or encrypt the connection: \?sslmode=verify-full\.$/,
+    );
+    expect(await failure((url) => (url.search = '?sslmode=verify-full'))).toBe(
+      'cannot be opened: the server accepts no encrypted connections. Turn on ssl in its postgresql.conf, or remove sslmode from the URL.',
+    );
+    expect(await failure((url) => (url.search = '?sslrootcert=/does/not/exist.pem'))).toMatch(
+      /^cannot be opened: ENOENT.*'\/does\/not\/exist\.pem'. Correct the path in the URL, and let this user read the file\.$/,
+    );
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
+
+test('doctor says what is wrong with the database', async () => {
+  await using database = await testDatabase();
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-doctor-'));
+  try {
+    const { stdout } = await command(['doctor', '--no-test', '--store', `${database.url}_missing`], folder);
+    const line = /^.*store: .*$/m.exec(stdout)![0];
+    expect(line).toMatch(/^FAIL +store: The store postgres:.* cannot be opened: database ".*" does not exist\. /);
+    expect(stdout).not.toContain('secret');
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('rejects what is no URL of PostgreSQL, and options that do not exist', async () => {

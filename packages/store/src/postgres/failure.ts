@@ -4,6 +4,7 @@ import { messageOf, TreadleError } from '@treadle/core';
 interface ReportedError {
   readonly code?: string;
   readonly message?: string;
+  readonly syscall?: string;
 }
 
 function codeOf(error: unknown): string {
@@ -61,6 +62,8 @@ type StoreCode = 'store-full' | 'store-read-only' | 'store-locked' | 'store-fail
 
 function describeFailure(error: unknown): readonly [StoreCode, string] {
   const message = messageOf(error);
+  const refusal = describeRefusal(error);
+  if (refusal !== undefined) return ['store-failed', `cannot be opened: ${refusal}`];
   switch (codeOf(error)) {
     case '53100':
     case '53200':
@@ -70,7 +73,9 @@ function describeFailure(error: unknown): readonly [StoreCode, string] {
     case '42501':
       return [
         'store-read-only',
-        `cannot be used: ${message}. Give this user a schema: "CREATE SCHEMA treadle AUTHORIZATION USER".`,
+        `cannot be used: ${message}. ${
+          /database/.test(message) ? 'Give' : 'Connect as the user that owns the schema treadle, or give'
+        } this user a schema: "CREATE SCHEMA treadle AUTHORIZATION USER".`,
       ];
     case '28P01':
     case '28000':
@@ -93,4 +98,25 @@ function describeFailure(error: unknown): readonly [StoreCode, string] {
           ]
         : ['store-failed', `failed: ${message}.`];
   }
+}
+
+/** What is wrong with a password, a certificate or the encryption, as far as codes of PostgreSQL do not say it. */
+function describeRefusal(error: unknown): string | undefined {
+  const message = messageOf(error);
+  if (/password must be a (non-empty )?string/.test(message)) {
+    return 'the server asks for a password. Put it into the URL, or into the environment variable PGPASSWORD.';
+  }
+  if (/does not support SSL/.test(message)) {
+    return 'the server accepts no encrypted connections. Turn on ssl in its postgresql.conf, or remove sslmode from the URL.';
+  }
+  if (/no pg_hba\.conf entry/.test(message)) {
+    return `${message}. Let this user in with a line of pg_hba.conf, or encrypt the connection: ?sslmode=verify-full.`;
+  }
+  if ((error as ReportedError | undefined)?.syscall === 'open') {
+    return `${message}. Correct the path in the URL, and let this user read the file.`;
+  }
+  if (/^ERR_TLS_CERT|CERT|^UNABLE_TO_|^HOSTNAME_MISMATCH$/.test(codeOf(error))) {
+    return `${message}. Name the certificate of its authority in the URL, with sslrootcert=FILE, and the host as in the certificate.`;
+  }
+  return undefined;
 }

@@ -6,7 +6,7 @@ import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../c
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
 import { defaultModelName } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
-import { openExistingStore } from '../config/store.ts';
+import { openExistingStore, storeText } from '../config/store.ts';
 import { diagnoseServers } from '../mcp/doctor.ts';
 import { listedModels, type ListedModel } from '../models/model-list.ts';
 import { probeListed } from '../models/models.ts';
@@ -115,9 +115,11 @@ async function storeCheck({ store }: CommandContext): Promise<Check> {
   const name = 'store';
   if (store.type === 'memory') return { name, status: 'warning', message: 'Runs are not stored: the store is memory:' };
   const { file } = store;
-  const remedy = 'Change the permissions, or name another store: --store sqlite:PATH, or url in [store].';
+  const isFile = store.type === 'sqlite';
+  // The message about a database says what to do there.
+  const remedy = `${isFile ? 'Change the permissions, or name' : 'Or name'} another store: --store sqlite:PATH, or url in [store].`;
   try {
-    if (!existsSync(file)) {
+    if (isFile && !existsSync(file)) {
       accessSync(existingFolder(dirname(file)), constants.W_OK);
       return { name, status: 'ok', message: `${file} will be created by the first run` };
     }
@@ -125,7 +127,7 @@ async function storeCheck({ store }: CommandContext): Promise<Check> {
     try {
       const unfinished = await opened.list({ status: ['running', 'paused'], limit: Infinity });
       const rest = unfinished.length === 0 ? '' : `, ${plural(unfinished.length, 'run')} not finished`;
-      return { name, status: 'ok', message: `${file} can be used${rest}` };
+      return { name, status: 'ok', message: `${storeText(store)} can be used${rest}` };
     } finally {
       await opened.close();
     }
