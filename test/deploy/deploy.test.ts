@@ -1,13 +1,11 @@
 import { execFile, spawnSync } from 'node:child_process';
-import { existsSync, globSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { existsSync, globSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { main } from 'treadle';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { testIo, type TestIo } from './serve/serve-command.ts';
+import { parse } from 'yaml';
+import { deployFile, env, graceSeconds, prepareMachine, root, type Machine } from './serving.ts';
 
-const root = path.resolve(import.meta.dirname, '..');
-const deployFile = (name: string): string => readFileSync(path.join(root, 'deploy', name), 'utf8');
 const manifest = (file: string) =>
   JSON.parse(readFileSync(path.join(root, file), 'utf8')) as {
     readonly scripts: Readonly<Record<string, string>>;
@@ -15,54 +13,13 @@ const manifest = (file: string) =>
     readonly engines: { readonly node: string };
   };
 
-let folder: string;
-let key: string;
+const grace = graceSeconds(deployFile('treadle.toml'));
 
+let machine: Machine;
 beforeAll(async () => {
-  folder = mkdtempSync(path.join(tmpdir(), 'treadle-deploy-'));
-  mkdirSync(path.join(folder, 'work'));
-  // What a person does first: create a key, and add its lines to the example.
-  const made = testIo({ cwd: folder, isTTY: false });
-  expect(await main(['key', 'new', '--name', 'app'], made.io)).toBe(0);
-  key = made.written.stdout.trim();
-  const lines = made.written.stderr.slice(made.written.stderr.indexOf('[[server.keys]]'));
-  writeFileSync(path.join(folder, 'treadle.toml'), `${deployFile('treadle.toml')}\n${lines}`);
+  machine = await prepareMachine(deployFile('treadle.toml'));
 });
-afterAll(() => rmSync(folder, { recursive: true }));
-
-const commandIo = (): TestIo => testIo({ cwd: folder, isTTY: false });
-const env = { OPENAI_API_KEY: 'not-a-key' };
-
-/** The arguments of a command line of the files, with the paths and the port of the test instead of those of a machine. */
-function localArguments(args: readonly string[], paths: Readonly<Record<string, string>>): readonly string[] {
-  const replaced = args.map((arg) =>
-    Object.entries(paths).reduce((text, [from, to]) => text.replace(from, path.join(folder, to)), arg),
-  );
-  const port = replaced.indexOf('--port');
-  return port === -1 ? [...replaced, '--port', '0'] : replaced.with(port + 1, '0');
-}
-
-/** Starts the command, and stops it after `act`. Returns its exit code. */
-async function whileServing(args: readonly string[], act: (url: string) => Promise<void>): Promise<number> {
-  const { io, written, waitFor, terminate } = commandIo();
-  const ended = main(args, { ...io, env });
-  await Promise.race([waitFor('\n', 'stdout'), ended]);
-  const url = /listens on (\S+)/.exec(written.stdout)?.[1];
-  expect(url, written.stderr).toBeDefined();
-  try {
-    await act(url!);
-  } finally {
-    terminate();
-  }
-  return ended;
-}
-
-async function expectAnswers(url: string): Promise<void> {
-  expect((await fetch(`${url}/readyz`)).status).toBe(200);
-  expect((await fetch(`${url}/v1/models`)).status).toBe(401);
-  const answer = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${key}` } });
-  expect(await answer.json()).toMatchObject({ data: [{ id: 'main' }] });
-}
+afterAll(() => machine[Symbol.dispose]());
 
 describe('treadle.service', () => {
   const unit = deployFile('treadle.service');
@@ -76,14 +33,14 @@ describe('treadle.service', () => {
   test('starts the server with arguments that it accepts', async () => {
     const [program, ...args] = directives.get('ExecStart')!.split(' ');
     expect(Object.keys(manifest('packages/treadle/package.json').bin)).toEqual([path.basename(program!)]);
-    const local = localArguments(args, {
+    const local = machine.localArguments(args, {
       '/etc/treadle/treadle.toml': 'treadle.toml',
       '/var/lib/treadle/work': 'work',
       '/var/lib/treadle/treadle.db': 'unit.db',
     });
     expect(local.join(' ')).not.toMatch(/\/(etc|var\/lib)\//);
-    expect(await whileServing(local, expectAnswers)).toBe(0);
-    expect(existsSync(path.join(folder, 'unit.db'))).toBe(true);
+    expect(await machine.whileServing(local, machine.expectAnswers)).toBe(0);
+    expect(existsSync(path.join(machine.folder, 'unit.db'))).toBe(true);
   });
 
   test('gives the server its folders, the signals that it knows, and the time that it needs', () => {
@@ -91,14 +48,14 @@ describe('treadle.service', () => {
     expect(directives.get('StateDirectoryMode')).toBe('0700');
     expect(directives.get('KillSignal')).toBe('SIGTERM');
     expect(directives.get('ExecReload')).toContain('-HUP');
-    expect(Number(directives.get('TimeoutStopSec'))).toBeGreaterThan(graceSeconds() + 6);
+    expect(Number(directives.get('TimeoutStopSec'))).toBeGreaterThan(grace + 6);
     for (const name of ['DynamicUser', 'NoNewPrivileges', 'PrivateTmp', 'ProtectHome']) {
       expect([name, directives.get(name)]).toEqual([name, 'yes']);
     }
   });
 
   test.runIf(spawnSync('systemd-analyze', ['--version']).status === 0)('is accepted by systemd', () => {
-    const file = path.join(folder, 'treadle.service');
+    const file = path.join(machine.folder, 'treadle.service');
     writeFileSync(file, unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`));
     const { status, stderr } = spawnSync('systemd-analyze', ['verify', file], { encoding: 'utf8' });
     expect({ status, problems: stderr.split('\n').filter((line) => line.includes('treadle')) }).toEqual({
@@ -107,10 +64,6 @@ describe('treadle.service', () => {
     });
   });
 });
-
-function graceSeconds(): number {
-  return Number(/^shutdown_grace_ms = (\d+)$/m.exec(deployFile('treadle.toml'))![1]) / 1000;
-}
 
 /** The instructions of the container file, with continued lines joined. */
 const instructions = deployFile('Containerfile')
@@ -130,7 +83,7 @@ describe('Containerfile', () => {
     expect(instruction('USER')).toBe('node');
     expect(instruction('EXPOSE')).toBe(args[args.indexOf('--port') + 1]);
     const paths = { '/etc/treadle/treadle.toml': 'treadle.toml', '/data/work': 'work', '/data/treadle.db': 'image.db' };
-    const local = localArguments(args, paths);
+    const local = machine.localArguments(args, paths);
     expect(local.join(' ')).not.toMatch(/\/(etc|data)\//);
     const [node, ...check] = JSON.parse(/CMD (\[.*\])$/.exec(instruction('HEALTHCHECK'))![1]!) as string[];
     expect(node).toBe('node');
@@ -141,9 +94,9 @@ describe('Containerfile', () => {
       execFile(process.execPath, checkArgs).once('close', resolve);
       return promise;
     };
-    const code = await whileServing(local, async (served) => {
+    const code = await machine.whileServing(local, async (served) => {
       url = served;
-      await expectAnswers(url);
+      await machine.expectAnswers(url);
       expect(await health()).toBe(0);
     });
     expect(code).toBe(0);
@@ -183,7 +136,7 @@ describe('Containerfile', () => {
 });
 
 test('compose.yaml builds the image, and gives it the files and the time that it needs', () => {
-  const { services, volumes } = readYaml(deployFile('compose.yaml')) as {
+  const { services, volumes } = parse(deployFile('compose.yaml')) as {
     readonly services: Readonly<Record<string, Readonly<Record<string, unknown>>>>;
     readonly volumes: object;
   };
@@ -194,55 +147,26 @@ test('compose.yaml builds the image, and gives it the files and the time that it
   expect(treadle!['volumes']).toEqual([`data:${instruction('VOLUME')}`, './treadle.toml:/etc/treadle/treadle.toml:ro']);
   // Other machines reach it only through a proxy.
   expect(treadle!['ports']).toEqual([`127.0.0.1:3210:${instruction('EXPOSE')}`]);
-  expect(Number.parseInt(String(treadle!['stop_grace_period']), 10)).toBeGreaterThan(graceSeconds() + 6);
-  expect(treadle).toMatchObject({ init: 'true', read_only: 'true', restart: 'unless-stopped', cap_drop: ['ALL'] });
+  expect(Number.parseInt(String(treadle!['stop_grace_period']), 10)).toBeGreaterThan(grace + 6);
+  expect(treadle).toMatchObject({ init: true, read_only: true, restart: 'unless-stopped', cap_drop: ['ALL'] });
 });
 
 test('the example configuration does not start beyond this machine before it has a key', async () => {
-  const { io, written } = commandIo();
+  const { io, written } = machine.io();
   const file = path.join(root, 'deploy', 'treadle.toml');
-  const args = ['serve', '--host', '0.0.0.0', '--port', '0', '--config', file, '--store', 'memory:', '--cwd', folder];
+  const args = [
+    'serve',
+    '--host',
+    '0.0.0.0',
+    '--port',
+    '0',
+    '--config',
+    file,
+    '--store',
+    'memory:',
+    '--cwd',
+    machine.folder,
+  ];
   expect(await main(args, { ...io, env })).toBe(2);
   expect(written.stderr).toContain('key');
 });
-
-/** The part of YAML that the file uses: maps and lists by indentation, and texts. */
-function readYaml(text: string): unknown {
-  const lines = text
-    .split('\n')
-    .filter((line) => /\S/.test(line) && !/^\s*#/.test(line))
-    .map((line) => ({ indent: /^ */.exec(line)![0].length, content: line.trim() }));
-  let at = 0;
-  const scalar = (value: string): string => /^'(.*)'$/.exec(value)?.[1] ?? value;
-  function block(indent: number): unknown {
-    if (at >= lines.length || lines[at]!.indent < indent) return null;
-    if (lines[at]!.content.startsWith('- ')) return items(lines[at]!.indent);
-    return fields(lines[at]!.indent);
-  }
-  function items(indent: number): unknown[] {
-    const found: unknown[] = [];
-    while (lines[at]?.indent === indent && lines[at]!.content.startsWith('- ')) {
-      const rest = lines[at]!.content.slice(2);
-      if (/^\w+: /.test(rest)) {
-        lines[at] = { indent: indent + 2, content: rest };
-        found.push(fields(indent + 2));
-      } else {
-        at += 1;
-        found.push(scalar(rest));
-      }
-    }
-    return found;
-  }
-  function fields(indent: number): Record<string, unknown> {
-    const found: Record<string, unknown> = {};
-    while (lines[at]?.indent === indent) {
-      const [, name, value] = /^([\w-]+):(?: (.*))?$/.exec(lines[at]!.content)!;
-      at += 1;
-      found[name!] = value === undefined ? block(indent + 1) : scalar(value);
-    }
-    return found;
-  }
-  const read = block(0);
-  if (at < lines.length) throw new Error(`Not understood: ${lines[at]!.content}`);
-  return read;
-}
