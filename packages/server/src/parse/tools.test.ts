@@ -54,6 +54,17 @@ describe('tools', () => {
       [weather, weather],
       { param: 'tools[1].name', message: expect.stringContaining("'get_weather' is declared twice") },
     ],
+    [
+      [
+        { type: 'function', name: 'crm__find' },
+        { type: 'namespace', name: 'crm', tools: [{ type: 'function', name: 'find' }] },
+      ],
+      {
+        param: 'tools[1].tools[0].name',
+        message: expect.stringContaining("'crm__find' is declared twice"),
+        code: 'duplicate_tool',
+      },
+    ],
     [[mcp, mcp], { param: 'tools[1].server_label', code: 'duplicate_tool' }],
     [[{ ...weather, parameters: 'none' }], { param: 'tools[0].parameters', code: 'invalid_type' }],
     [[{ ...weather, parameters: [] }], { param: 'tools[0].parameters' }],

@@ -390,7 +390,7 @@ function declaredBy(tool: SentTool, namePath: readonly string[]): readonly Decla
   }
   return functionsOf(tool).map(({ name, own, builtIn }, index) => ({
     key: `function ${name}`,
-    shown: own?.name ?? name,
+    shown: name,
     path: own ? ['tools', index, 'name'] : builtIn ? ['type'] : namePath,
   }));
 }
