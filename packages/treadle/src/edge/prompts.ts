@@ -4,13 +4,16 @@ import {
   systemClock,
   textOf,
   TreadleError,
+  type Ledger,
   type LoopResult,
   type Model,
   type Policy,
+  type Principal,
   type RunStore,
   type StartedRun,
 } from '@treadle/core';
 import type { EdgeLink, EdgePrompt } from '@treadle/edge';
+import type { Store } from '@treadle/store';
 import type { Config } from '../config/config.ts';
 import type { Hooks } from '../config/hooks.ts';
 
@@ -29,8 +32,10 @@ export interface PromptOptions {
     readonly policy: Policy;
     readonly config: Config;
     readonly hooks: Hooks;
+    /** The budgets that runs of a caller draw on. */
+    readonly ledger?: ((caller: Principal) => Ledger | undefined) | undefined;
   };
-  readonly store: RunStore;
+  readonly store: RunStore & Pick<Store, 'durable'>;
 }
 
 export interface PromptAnswers {
@@ -50,8 +55,10 @@ export function promptAnswers(link: EdgeLink, { options, store }: PromptOptions)
   async function answered(prompt: EdgePrompt, runId: string): Promise<Reply | undefined> {
     const { deviceTools } = await import('@treadle/edge');
     for (;;) {
-      const { model, policy, config, hooks } = options();
+      const { model, policy, config, hooks, ledger: ledgerOf } = options();
       const { orchestrator = {} } = config;
+      const principal = { subject: 'treadle:mqtt', tenant: tenantOf(link, prompt), scopes: ['tools:execute'] };
+      const ledger = ledgerOf?.(principal);
       const live = startLoop({
         ...hooks,
         model,
@@ -70,7 +77,8 @@ export function promptAnswers(link: EdgeLink, { options, store }: PromptOptions)
         errorLimit: orchestrator.tool_error_limit ?? 3,
         closingTurn: true,
         canAnswer: false,
-        principal: { subject: 'treadle:mqtt', tenant: tenantOf(link, prompt), scopes: ['tools:execute'] },
+        principal,
+        ...(ledger && { ledger }),
         session: prompt.conversation ?? prompt.requestId,
         labels: { 'started-by': 'mqtt', device: prompt.device },
       });
@@ -96,10 +104,9 @@ export function promptAnswers(link: EdgeLink, { options, store }: PromptOptions)
     }
     open.set(runId, IDLE);
     try {
-      const reply = await answered(prompt, runId);
-      if (reply) await prompt.reply(reply);
-    } catch (error) {
-      const reply = replyToError(error as Error);
+      const reply = await answered(prompt, runId).catch(replyToError);
+      // Another server may have written what it tells, and not synced it.
+      await store.durable();
       if (reply) await prompt.reply(reply);
     } finally {
       open.delete(runId);
@@ -107,7 +114,8 @@ export function promptAnswers(link: EdgeLink, { options, store }: PromptOptions)
   }
 
   return {
-    answer: (prompt) => void answer(prompt),
+    // Nothing can be told then. Whoever asks again gets the answer.
+    answer: (prompt) => void answer(prompt).catch(() => {}),
     async close() {
       stopped.abort();
       await Promise.allSettled([...open.values()].map((live) => live.detach()));
@@ -127,19 +135,25 @@ function runIdOf(link: EdgeLink, prompt: EdgePrompt): string {
   return `mqtt_${createHash('sha256').update(of).digest('hex').slice(0, 32)}`;
 }
 
-function replyOf({ text, messages }: LoopResult): Reply {
+function replyOf({ text, messages, outcome }: LoopResult): Reply {
+  // Also if a guardrail has stopped what the model has said.
+  if (outcome?.type === 'failed') return failed(outcome.error.message);
   const said = messages.at(-1);
   const last = said?.role === 'assistant' ? said.content.filter((block) => block.type === 'text') : [];
   const result = text || textOf(last);
   if (result !== '') return { status: 'success', result };
-  return { status: 'error', error: 'There is no answer.', error_type: 'execution_failed' };
+  return failed('There is no answer.');
+}
+
+function failed(error: string): Reply {
+  return { status: 'error', error, error_type: 'execution_failed' };
 }
 
 /** Undefined: another process answers it. */
 function replyToError(error: Error): Reply | undefined {
   const code = error instanceof TreadleError ? error.code : undefined;
   if (code === 'run-driven') return undefined;
-  if (code !== 'run-exists') return { status: 'error', error: error.message, error_type: 'execution_failed' };
+  if (code !== 'run-exists') return failed(error.message);
   return { status: 'error', error: 'Another message had this request_id.', error_type: 'invalid_params' };
 }
 

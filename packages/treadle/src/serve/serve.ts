@@ -145,6 +145,7 @@ export const serveCommand: Command = defineCommand({
           policy: settings.policy!,
           config: applied.loaded.config,
           hooks: pickHooks(settings),
+          ledger: settings.ledger,
         }),
       });
       /** A configuration with errors changes nothing. */
