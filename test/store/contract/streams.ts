@@ -80,6 +80,12 @@ export function streamsContract(tempStore: () => Promise<TempStores>): void {
     await foreign;
     await one.streams.append('conv', 3, [event(3)]);
     expect(calls).toBe(2);
+    for (const store of [one, other]) {
+      const deleted = called();
+      await store.streams.delete('conv');
+      await deleted;
+      await store.streams.append('conv', 1, [event(1)]);
+    }
     const run = new Promise<void>((resolve) => void one.watch('run', resolve));
     await other.append('run', [entry(0)]);
     await run;

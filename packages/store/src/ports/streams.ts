@@ -22,7 +22,7 @@ export interface StreamStore {
   /** The last number that is used; 0 if there is no such stream. */
   last(stream: string): Promise<number>;
   /**
-   * Calls `listener` when events may have been appended: at once for those of this process, within a tenth of a second for
+   * Calls `listener` when events may have been appended, or the stream was deleted: at once for those of this process, within a tenth of a second for
    * those of others. The returned function ends that.
    */
   watch(stream: string, listener: () => void): () => void;

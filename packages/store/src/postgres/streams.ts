@@ -112,7 +112,9 @@ export function openStreams(
     watch: changes.watch,
     async delete(stream) {
       const name = bytes(stream);
-      if (name) await db.write((query) => removeNow(query, name));
+      if (!name) return;
+      await db.write((query) => removeNow(query, name));
+      changes.changed(stream);
     },
     removeNow,
 

@@ -119,7 +119,11 @@ export function openStreams(db: DatabaseSync, { commit, leases, changes, now }: 
 
     last: (stream) => rowOf(stream)?.last ?? 0,
 
-    delete: (stream) => write(() => removeNow(stream)),
+    delete: (stream) =>
+      write(() => {
+        removeNow(stream);
+        changes.changed(stream);
+      }),
     removeNow,
 
     async prune(before) {
