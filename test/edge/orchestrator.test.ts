@@ -1,9 +1,10 @@
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import type { Model } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { deviceExecutor, edgeLink, nodesTool, type DeviceOptions, type EdgeLink } from '@treadle/edge';
 import { openLedger, startAgent, type DeviceAgent, type ToolSettings } from '@treadle/edge/device';
@@ -11,6 +12,7 @@ import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { BROKERS, type TestBroker } from './brokers.ts';
 import { inProcessRunner } from '@treadle/edge/device-tools';
 import { hashKey, type ApiKey, type Scope } from '@treadle/server';
+import { sqliteStore } from '@treadle/store';
 import { startInProcess, type InProcessServer, type JsonAnswer } from '../server/support/in-process.ts';
 
 /*
@@ -303,6 +305,80 @@ describe.each(BROKERS)('with the $name broker', ({ open }) => {
       .toMatchObject({ status: 'ended', is_error: true, error_type: 'invalid_params' });
   });
 });
+
+test.each<[string, object]>([
+  ['by default', {}],
+  ['in the request', { tools: [{ type: 'mcp', server_label: 'device:pi', require_approval: 'never' }] }],
+])('a run that has got a device %s waits for it after a restart, if nobody has heard of it', async (_, tools) => {
+  const store = sqliteStore(join(root, 'runs.db'));
+  closing.push(() => store.close());
+  const open = async (url: string): Promise<{ close(): Promise<void>; link: EdgeLink; server: InProcessServer }> => {
+    const connected = edgeLink({
+      prefix: 'treadle',
+      broker: { url },
+      devices: [{ name: 'pi', onOffline: 'wait' }],
+      offlineGraceMs: 0,
+    });
+    const link = impatient(connected);
+    // The history decides what is next, so it goes on where another process has ended.
+    const model: Model = {
+      id: 'm',
+      reply: (request, emit, signal) => {
+        const isDone = request.messages.at(-1)!.role === 'tool';
+        return scriptedModel([isDone ? 'Done.' : call('bash', { command: SLOW })]).reply(request, emit, signal);
+      },
+    };
+    const defaults = 'tools' in tools ? [] : ['pi'];
+    await link.whenConnected(10_000);
+    const server = await startInProcess(model, {
+      store,
+      executors: [deviceExecutor(link, { defaults })],
+      devices: link,
+    });
+    const close = async (): Promise<void> => {
+      await server[Symbol.asyncDispose]();
+      await link.close();
+    };
+    return { close, link, server };
+  };
+  const SLOW = 'touch begun; until [ -e go ]; do sleep 0.02; done; echo ran >> ran; cat ran';
+  const first = await BROKERS[0]!.open();
+  const pi = await device(first, 'pi');
+  const one = await open(first.url);
+  expect(await one.link.whenReady('pi', 20_000)).toBe(true);
+  const posted = await one.server.post({ model: 'm', input: 'x', background: true, ...tools });
+  const { id } = JSON.parse(posted.text) as { id: string };
+  const inFolder = (name: string): string => join(root, 'pi', name);
+  await expect.poll(() => existsSync(inFolder('begun')), { timeout: 10_000 }).toBe(true);
+  await one.close();
+  writeFileSync(inFolder('go'), '');
+  const ledger = join(root, 'pi-store', 'ledger.jsonl');
+  await expect.poll(() => readFileSync(ledger, 'utf8').includes('"end"'), { timeout: 10_000 }).toBe(true);
+  await pi.close(0);
+  await first.close();
+  // It remembers nothing of the device.
+  const second = await BROKERS[0]!.open();
+  closing.push(() => second.close());
+  const two = await open(second.url);
+  closing.push(() => two.close());
+  await expect.poll(async () => (await store.list({ limit: 1 }))[0]?.status, { timeout: 10_000 }).toBe('paused');
+  expect(await two.server.get(id)).toMatchObject({ status: 'in_progress' });
+  await device(second, 'pi');
+  const { status, output } = await two.server.getEnded(id);
+  expect([status, readFileSync(inFolder('ran'), 'utf8')]).toEqual(['completed', 'ran\n']);
+  expect(JSON.stringify(output)).toContain('"output":"ran\\n"');
+});
+
+/** The same link, for which devices have less time to be heard. */
+function impatient(link: EdgeLink): EdgeLink {
+  return new Proxy(link, {
+    get(target, key) {
+      if (key === 'whenReady') return (name: string, ms: number) => target.whenReady(name, ms > 10_000 ? ms : 20);
+      const value: unknown = Reflect.get(target, key, target);
+      return typeof value === 'function' ? (value as () => unknown).bind(target) : value;
+    },
+  });
+}
 
 test('refuses a chat with a device that was never there', async () => {
   const broker = await BROKERS[0]!.open();

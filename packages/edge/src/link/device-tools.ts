@@ -148,10 +148,43 @@ function limitOf(
   };
 }
 
+/** What a run has recorded of a tool. */
+export type RecordedTool = Pick<Tool, 'name' | 'description' | 'parameters' | 'effect'> & {
+  readonly fingerprint?: string;
+};
+
+/**
+ * The tools of a device that a run has recorded, while nobody has heard of the device: calls that the run has made before are asked
+ * about, or wait. What a call touches is unknown, so the run makes no further ones.
+ */
+export function recordedDeviceTools(
+  link: EdgeLink,
+  device: string,
+  recorded: readonly RecordedTool[],
+): readonly Tool[] {
+  const start = fingerprintStart(device);
+  return recorded.flatMap(({ name, description, parameters, effect, fingerprint = '' }): readonly Tool[] => {
+    if (!fingerprint.startsWith(start)) return [];
+    const [own = name] = fingerprint.slice(start.length).split(' ');
+    const offered = { name: own, description, parameters, effect };
+    const { recipient: _, ...made } = deviceTool(link, device, offered, { prefix: '', now: Date.now });
+    const execute = (input: unknown, context: ToolContext): unknown =>
+      context.recipient === undefined
+        ? offlineOutput({ device, tool: own }, false, 'nobody has heard of it since the run was resumed')
+        : made.execute!(input, context);
+    return [{ ...made, name, description, fingerprint, execute }];
+  });
+}
+
+function fingerprintStart(device: string): string {
+  return `device:${device} `;
+}
+
+/** It names the device and the tool, for runs that are resumed while the device is away. */
 function fingerprintOf(device: string, { fingerprint, ...offered }: OfferedTool): string {
   const { name, description, parameters, effect, touches, permissions } = offered;
   const whole = { device, name, description, parameters, effect, touches, permissions, fingerprint };
-  return createHash('sha256').update(stableJson(whole)).digest('hex');
+  return `${fingerprintStart(device)}${name} ${createHash('sha256').update(stableJson(whole)).digest('hex')}`;
 }
 
 function touchesOf(

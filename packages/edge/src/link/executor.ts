@@ -1,5 +1,5 @@
 import type { Principal, Tool, ToolContext } from '@treadle/core';
-import { deviceTools } from './device-tools.ts';
+import { deviceTools, recordedDeviceTools, type RecordedTool } from './device-tools.ts';
 import type { DeviceView, EdgeLink } from './link.ts';
 
 /** The label of a device in requests: `{ type: 'mcp', server_label: 'device:NAME' }`. */
@@ -15,7 +15,8 @@ export interface DeviceExecutor {
   readonly lists: true;
   canExecute(tool: RequestTool): boolean;
   functions(tool: RequestTool, asker: Principal): Promise<readonly Tool[]>;
-  defaults(asker: Principal): Promise<readonly RequestTool[]>;
+  recorded(tool: RequestTool, recorded: readonly RecordedTool[]): readonly Tool[];
+  defaults(asker: Principal, recorded?: readonly RecordedTool[]): Promise<readonly RequestTool[]>;
   execute(call: { readonly input: unknown; readonly offered: object }, context: ToolContext): unknown;
   follow(tool: RequestTool, change: (tools: readonly Tool[]) => Promise<void>): () => void;
 }
@@ -41,13 +42,16 @@ export function deviceExecutor(link: EdgeLink, { defaults = [] }: DeviceExecutor
       if (isKnown || (await link.whenReady(name, READY_MS))) return deviceTools(link, name);
       throw new Error(`The device ${JSON.stringify(name)} is not online.`);
     },
-    async defaults({ tenant }) {
+    recorded: (tool, recorded) => recordedDeviceTools(link, deviceOf(tool), recorded),
+    async defaults({ tenant }, recorded = []) {
       const offered = (): readonly DeviceView[] => link.devices().filter(({ name }) => defaults.includes(name));
       areHeard ??= Promise.all(offered().map(({ name }) => link.whenReady(name, READY_MS)));
       if (!offered().some((one) => one.tenant === tenant)) return [];
       await areHeard;
+      const isRecorded = (name: string): boolean => recordedDeviceTools(link, name, recorded).length > 0;
       return offered()
-        .filter((one) => one.tenant === tenant && (one.isPlain || one.capabilities !== undefined))
+        .filter(({ tenant: of }) => of === tenant)
+        .filter((one) => one.isPlain || one.capabilities !== undefined || isRecorded(one.name))
         .map(({ name }) => ({ type: 'mcp', server_label: `${LABEL}${name}` }));
     },
     execute: ({ input, offered }, context) => (offered as Tool).execute!(input, context),

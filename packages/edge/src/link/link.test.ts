@@ -639,6 +639,34 @@ describe('hosts', () => {
     expect(() => ask('other', { device: 'pi' })).toThrow('There is no device');
   });
 
+  it('a resumed run asks about its calls on a device that nobody has heard of, and makes no new ones', async () => {
+    const pi = await device(runner(() => success('ok')));
+    const made = await ready();
+    const recorded = deviceTools(made, 'pi');
+    const other = await link({ name: 'pj', onOffline: 'wait' });
+    expect(deviceExecutor(other).recorded({ type: 'mcp', server_label: 'device:pj' }, recorded)).toEqual([]);
+    await pi.close();
+    await broker.close();
+    broker = await openBroker({ prefix: 'treadle' });
+    const unheard = new Proxy(await link({ onOffline: 'wait' }), {
+      get: (target, key) =>
+        key === 'whenReady' ? async () => false : (Reflect.get(target, key, target) as () => unknown).bind(target),
+    });
+    const [bash] = deviceExecutor(unheard).recorded({ type: 'mcp', server_label: 'device:pi' }, recorded);
+    const { name, description, parameters, effect, fingerprint } = recorded[0]!;
+    expect(bash).toMatchObject({ name, description, parameters, effect, fingerprint });
+    expect(bash!.touches!({ command: 'x' })).toEqual([{ type: 'device', device: 'pi' }, { type: 'unknown' }]);
+    const context = (recipient?: string): ToolContext =>
+      ({ key: 'k', signal: new AbortController().signal, report: () => {}, recipient }) as never;
+    expect(await bash!.execute!({ command: 'x' }, context())).toMatchObject({
+      isError: true,
+      content: expect.stringContaining('nobody has heard of it since the run was resumed'),
+    });
+    expect(bash!.recipient).toBeUndefined();
+    expect(await bash!.verify!({ command: 'x' }, context('a'))).toMatchObject({ on: 'device:pi' });
+    expect(await bash!.verify!({ command: 'x' }, context())).toEqual({ type: 'unknown' });
+  });
+
   it('a run gets tools that a device has added', async () => {
     let tools = [BASH];
     await device({

@@ -60,8 +60,13 @@ export interface ToolExecutor {
    * listed, the item has the error, and the response goes on without them. Names that are taken get the label in front.
    */
   readonly lists?: boolean;
-  /** Tools that every request of this principal has, unless it names their label itself. Never rejects. */
-  defaults?(asker: Principal): Promise<readonly RequestTool[]>;
+  /** With `lists`: the functions that a run which is resumed has recorded, if the server cannot list them now. */
+  recorded?(tool: RequestTool, recorded: readonly ToolFacts[]): readonly OfferedFunction[];
+  /**
+   * Tools that every request of this principal has, unless it names their label itself. `recorded`: the tools of a run that is
+   * resumed. Never rejects.
+   */
+  defaults?(asker: Principal, recorded?: readonly ToolFacts[]): Promise<readonly RequestTool[]>;
   /** True: the functions are tools that were made with `tool`. A run calls them itself, unless the client approves their calls. */
   readonly offersTools?: boolean;
   /**
@@ -220,7 +225,7 @@ export interface ListedTool {
 
 export interface OpenOptions {
   /** The tools that a run which is resumed has recorded. */
-  readonly recorded?: readonly Pick<ToolFacts, 'name' | 'fingerprint'>[] | undefined;
+  readonly recorded?: readonly ToolFacts[] | undefined;
   /**
    * The lists that the request was started with, in another process. Servers that it names by their URL are not available any
    * more: their URLs and credentials are not stored.
@@ -308,6 +313,8 @@ async function openTool(
     return { executor, origin, ...knownFunctions(known ?? { label: '', tools: [] }), gone: GONE };
   }
   const listed = await listedFunctions(executor, origin, asker, listTimeoutMs);
+  const kept = listed.error !== undefined && recorded ? (executor.recorded?.(origin, recorded) ?? []) : [];
+  if (kept.length > 0) return { executor, origin, functions: kept };
   if (!known || listed.error === undefined) return { executor, origin, ...listed };
   return { executor, origin, ...knownFunctions(known), gone: listed.error };
 }

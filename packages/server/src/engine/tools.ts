@@ -177,7 +177,7 @@ export async function toolsetOf(
   const { own, ...opening } = options;
   const requested = own
     ? request.otherTools
-    : [...request.otherTools, ...(await defaultTools(request, served, caller))];
+    : [...request.otherTools, ...(await defaultTools(request, served, { caller, recorded: options.recorded }))];
   const opened = await openAll(requested, served, principalOf(caller), opening);
   const all = own ? [...own, ...opened] : opened;
   let changes: ToolChanges | undefined;
@@ -350,7 +350,7 @@ function customParts(
 async function defaultTools(
   request: ToolsRequest,
   served: ServerTools,
-  caller: RunCaller,
+  { caller, recorded }: Pick<OpenOptions, 'recorded'> & { readonly caller: RunCaller },
 ): Promise<readonly RequestTool[]> {
   const { scopes } = caller;
   const names = served.defaultTools.filter(
@@ -360,7 +360,7 @@ async function defaultTools(
   const named = new Set(request.otherTools.map(labelOf));
   if (!scopes.some(isToolScope)) return own;
   const servers = (served.defaultServers ?? []).map((label) => ({ type: 'mcp', server_label: label }));
-  const executed = served.executors.flatMap((one) => one.defaults?.(principalOf(caller)) ?? []);
+  const executed = served.executors.flatMap((one) => one.defaults?.(principalOf(caller), recorded) ?? []);
   const others = [...servers, ...(await Promise.all(executed)).flat()];
   return [...own, ...others.filter((one) => !named.has(labelOf(one)))];
 }
