@@ -1,8 +1,11 @@
 import { afterAll } from 'vitest';
 import { storeContract } from './contract/store.ts';
-import { HOLDERS, type Hosts } from './contract/temp-stores.ts';
+import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
+
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
 
 const database = await testDatabase();
 afterAll(() => database[Symbol.asyncDispose]());
@@ -27,10 +30,14 @@ async function hosts(): Promise<Hosts> {
   };
 }
 
-storeContract('PostgreSQL', async () => ({
-  open: database.open,
-  hosts,
-  exec: async (sql) => void (await query(sql)),
-  count: async (table) => Number((await query(`SELECT count(*) AS n FROM ${table}`))[0]!['n']),
-  [Symbol.asyncDispose]: () => database.clear(),
-}));
+async function tempStore(): Promise<TempStores> {
+  return {
+    open: database.open,
+    hosts,
+    exec: async (sql) => void (await query(sql)),
+    count: async (table) => Number((await query(`SELECT count(*) AS n FROM ${table}`))[0]!['n']),
+    [Symbol.asyncDispose]: () => database.clear(),
+  };
+}
+
+storeContract('PostgreSQL', tempStore, CASES);

@@ -5,9 +5,12 @@ import { DatabaseSync } from 'node:sqlite';
 import { manualClock } from '@treadle/core/testing';
 import { sqliteStore, type SqliteOptions, type SqliteStore } from '@treadle/store';
 import { storeContract } from './contract/store.ts';
-import { HOLDERS, type Hosts } from './contract/temp-stores.ts';
+import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts';
 
-storeContract('SQLite', async () => {
+/** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
+const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
+
+async function tempStore(): Promise<TempStores> {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-store-'));
   const file = path.join(folder, 'runs.db');
   const opened: SqliteStore[] = [];
@@ -49,4 +52,6 @@ storeContract('SQLite', async () => {
       rmSync(folder, { recursive: true });
     },
   };
-});
+}
+
+storeContract('SQLite', tempStore, 3 * CASES);

@@ -1,4 +1,5 @@
 import { describe } from 'vitest';
+import { appendsContract } from './appends.ts';
 import { budgetsContract } from './budgets.ts';
 import { conversationsContract } from './conversations.ts';
 import { inboxContract } from './inbox.ts';
@@ -9,11 +10,14 @@ import { quotasContract } from './quotas.ts';
 import { ratesContract } from './rates.ts';
 import { requestsContract } from './requests.ts';
 import { streamsContract } from './streams.ts';
+import { textsContract } from './texts.ts';
 import type { TempStores } from './temp-stores.ts';
 
-/** The tests that every store has to pass, besides those of its journal (`test/journal/contract`). */
-export function storeContract(name: string, tempStore: () => Promise<TempStores>): void {
+/** The tests that every store has to pass, besides those of its journal (`test/journal/contract`). `cases`: how many times as many cases of properties as the fewest. */
+export function storeContract(name: string, tempStore: () => Promise<TempStores>, cases: number): void {
   describe(`${name}: leases`, () => void leasesContract(tempStore));
+  describe(`${name}: accepted entries`, () => void appendsContract(tempStore));
+  describe(`${name}: texts`, () => void textsContract(tempStore, cases));
   describe(`${name}: requests`, () => void requestsContract(tempStore));
   describe(`${name}: conversations`, () => void conversationsContract(tempStore));
   describe(`${name}: streams`, () => void streamsContract(tempStore));

@@ -1,10 +1,13 @@
 import { DatabaseSync } from 'node:sqlite';
-import { replay, runLoop, systemClock, tool, type JournalEntry, type Lease } from '@treadle/core';
+import { replay, runLoop, systemClock, tool, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test, vi } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { tempStore, type TempStore } from '../../test/temp-store.ts';
 import type { SqliteStore } from './store.ts';
+
+// What holds on every store is in `test/store/contract/appends.ts`. Here: when entries are accepted, by a clock that stands still, and
+// failures of the file.
 
 /** A store whose clock for short times stands still, and a run that it has just acquired. No lease is renewed meanwhile. */
 async function acquired(temp: TempStore) {
@@ -66,57 +69,6 @@ test('accepted entries are committed soon, without another write', async () => {
   expect(stored()).toBe(1);
 });
 
-test('an append of no entries, a release and closing the store write the accepted entries before', async () => {
-  await using temp = tempStore();
-  const { store, lease, accept } = await acquired(temp);
-  const stored = counter(temp);
-  expect(accept(entry(0))).toBeUndefined();
-  await store.append('a', [], lease);
-  expect(stored()).toBe(1);
-  expect(accept(entry(1))).toBeUndefined();
-  await lease.release();
-  expect(stored()).toBe(2);
-  const next = await store.acquire('a');
-  expect(store.append('a', [entry(2)], next, 'accepted')).toBeUndefined();
-  await store.close();
-  expect(stored()).toBe(3);
-});
-
-test('nothing is accepted with a lease that was released, or when the store is closed', async () => {
-  await using temp = tempStore();
-  const { store, lease, accept } = await acquired(temp);
-  expect(accept(entry(0))).toBeUndefined();
-  const released = lease.release();
-  await expect(accept(entry(1))).rejects.toMatchObject({ code: 'lease-lost' });
-  await released;
-  const next = await store.acquire('a');
-  await store.close();
-  await expect(store.append('a', [entry(1)], next, 'accepted')).rejects.toMatchObject({ code: 'store-failed' });
-});
-
-test('readers of the same store see accepted entries, and so do others from then on', async () => {
-  await using temp = tempStore();
-  const { store, accept } = await acquired(temp);
-  const stored = counter(temp);
-  expect(accept(entry(0))).toBeUndefined();
-  expect((await store.list()).map(({ runId }) => runId)).toEqual(['a']);
-  expect(accept(entry(1))).toBeUndefined();
-  expect(await store.read('a')).toEqual(entries(2));
-  expect(stored()).toBe(2);
-});
-
-test('what is accepted after a write that waits is written after it', async () => {
-  await using temp = tempStore();
-  const { store, lease, accept } = await acquired(temp);
-  accept(entry(0));
-  const durable = store.append('a', [entry(1)], lease);
-  expect(accept(entry(2))).toBeUndefined();
-  const written = store.append('a', [entry(3)], lease, 'written');
-  accept(entry(4));
-  await Promise.all([durable, written]);
-  expect(await store.read('a')).toEqual(entries(5));
-});
-
 test('entries of a run that has no lease, or was not written lately, are written before the append resolves', async () => {
   await using temp = tempStore();
   const { store, pass } = await acquired(temp);
@@ -128,27 +80,6 @@ test('entries of a run that has no lease, or was not written lately, are written
   pass(5);
   await expect(store.append('c', [entry(0)], lease, 'accepted')).resolves.toBeUndefined();
   expect(stored()).toBe(3);
-});
-
-test.each([
-  ['they are not the next ones', async () => entry(7), 'run-exists'],
-  [
-    'the lease was lost',
-    async (_: Lease, temp: TempStore) => (await temp.open().releaseRun('a', { force: true }), entry(1)),
-    'lease-lost',
-  ],
-] as const)('accepted entries that cannot be written stop their driver: %s', async (_, prepare, code) => {
-  await using temp = tempStore();
-  const { store, lease, accept } = await acquired(temp);
-  await store.append('a', [entry(0)], lease);
-  const added = await prepare(lease, temp);
-  const lost = new Promise((resolve) => lease.lost!.addEventListener('abort', () => resolve(lease.lost!.reason)));
-  expect(accept(added)).toBeUndefined();
-  const after = store.append('a', [entry(8)], lease);
-  await expect(after).rejects.toMatchObject({ code });
-  expect(await lost).toMatchObject({ code });
-  await expect(accept(entry(9))).rejects.toMatchObject({ code });
-  expect(await store.read('a')).toEqual([entry(0)]);
 });
 
 test('a run whose accepted entries cannot be committed stops, calls nothing that acts, and can be resumed', async () => {
@@ -176,20 +107,6 @@ test('a run whose accepted entries cannot be committed stops, calls nothing that
   expect([calls, outcome]).toEqual([1, { type: 'completed' }]);
   expect(replay(await store.read('a'))).toMatchObject({ type: 'replayed' });
 });
-
-test.each(['accepted', 'durable'] as const)(
-  'after entries that are not the next ones, nothing else of their driver is written: %s',
-  async (until) => {
-    await using temp = tempStore();
-    const { store, lease } = await acquired(temp);
-    await store.append('a', entries(2), lease);
-    // A driver that starts the run although it exists: only its third entry has the next number.
-    const started = Promise.resolve(store.append('a', entries(2), lease, until)).catch(() => {});
-    await expect(store.append('a', [entry(2)], lease)).rejects.toMatchObject({ code: 'run-exists' });
-    await started;
-    expect(await store.read('a')).toEqual(entries(2));
-  },
-);
 
 test('nothing more is accepted while another process writes', async () => {
   await using temp = tempStore();

@@ -5,6 +5,9 @@ import { describe, expect, test, vi } from 'vitest';
 import { entry } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 
+// What holds on every store is in `test/store/contract/texts.ts` and `test/journal/contract`. Here: damage in the tables of SQLite, and
+// which rows are loaded.
+
 test('reading a page of a long text loads only the parts that it touches', async () => {
   await using temp = tempStore();
   const store = temp.open();
@@ -19,29 +22,6 @@ test('reading a page of a long text loads only the parts that it touches', async
   const loaded = all.mock.results.flatMap(({ value }) => value as { content: string }[]);
   all.mockRestore();
   expect(loaded.length).toBeLessThanOrEqual(2);
-});
-
-test('stores a text once for all runs and deletes it with the last of them', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const raw = temp.raw();
-  const sizes = (): unknown =>
-    raw
-      .prepare(
-        'SELECT (SELECT count(*) FROM blobs) AS blobs, (SELECT count(*) FROM blob_parts) AS parts, (SELECT count(*) FROM blob_runs) AS links',
-      )
-      .get();
-  for (const runId of ['a', 'b']) {
-    await store.append(runId, [entry(0), entry(1, '', 'completed')]);
-    await store.blobs.put(runId, 'x'.repeat(100_000));
-    await store.blobs.put(runId, 'x'.repeat(100_000));
-    await store.blobs.put(runId, runId);
-  }
-  expect(sizes()).toEqual({ blobs: 3, parts: 6, links: 4 });
-  await store.delete('a');
-  expect(sizes()).toEqual({ blobs: 2, parts: 5, links: 2 });
-  await store.prune(Infinity);
-  expect(sizes()).toEqual({ blobs: 0, parts: 0, links: 0 });
 });
 
 /** 100,000 units: three parts of 32,768 and a short one. */

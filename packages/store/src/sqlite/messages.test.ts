@@ -1,13 +1,14 @@
 import { statSync } from 'node:fs';
 import type { DatabaseSync } from 'node:sqlite';
 import { crc32 } from 'node:zlib';
-import { forkRun, memoryJournal, runLoop, userText, type JournalEntry, type Message } from '@treadle/core';
-import { scriptedModel } from '@treadle/core/testing';
-import fc from 'fast-check';
+import { userText, type Message } from '@treadle/core';
 import { describe, expect, test, vi } from 'vitest';
 import { entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 import { encodeInput, encodeWithInput, splitInput } from '../records/input.ts';
+
+// What holds on every store is in `test/store/contract/texts.ts`. Here: damage in the tables of SQLite, the size of the file, and how
+// inputs are encoded.
 
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
@@ -84,94 +85,6 @@ test('a large input that was encoded in turns is stored as it would be without',
   // The store reports what cannot be encoded.
   await encodeInput([message(0, 300_000), { toJSON: () => expect.unreachable() }], async () => {});
   expect(nextTurn).not.toHaveBeenCalled();
-});
-
-test('equal messages after different conversations are different messages', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const [one, two, three] = [0, 2, 4].map((n) => message(n)) as [Message, Message, Message];
-  await store.append('a', [startedWith([one, three])]);
-  await store.append('b', [startedWith([two, three])]);
-  await store.append('c', [startedWith([three, three])]);
-  expect(stored(temp.raw())).toBe(6);
-  expect(await store.read('a')).toEqual([startedWith([one, three])]);
-  expect(await store.read('b')).toEqual([startedWith([two, three])]);
-  expect(await store.read('c')).toEqual([startedWith([three, three])]);
-});
-
-test('a fork shares the input of its original', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  const input = conversation(9);
-  await runLoop({ model: scriptedModel(['Done.']), journal: store, runId: 'a', input });
-  const fork = await forkRun({ journal: store, runId: 'a', at: 0 });
-  expect(stored(temp.raw())).toBe(9);
-  expect((await store.read(fork))[0]!.event).toMatchObject({ type: 'run-started', runId: fork, input });
-  expect(await store.delete('a')).toBe(true);
-  expect((await runLoop({ model: scriptedModel([]), journal: store, runId: fork })).text).toBe('Done.');
-});
-
-test('a store returns the same entries as a journal in memory, with any text in the messages', async () => {
-  await using temp = tempStore();
-  const stores = [temp.open(), memoryJournal()];
-  const pad = 'x'.repeat(600);
-  const texts = ['\ud800 alone', '[{"role":"user"}]', '"input":[]', '\0', '\u2028 😀', '$& $1', '\\"'].map(
-    (t) => t + pad,
-  );
-  const tools = [{ name: 'same', parameters: { input: [], enum: texts.map((text) => userText(text)) } }];
-  const first = startedWith(texts.map((text) => userText(text)));
-  const event = { ...first.event, tools } as unknown as JournalEntry['event'];
-  for (const store of stores) await store.append('a', [{ ...first, event }, entry(1)]);
-  const [onDisk, inMemory] = await Promise.all(stores.map((store) => store.read('a')));
-  expect(JSON.stringify(onDisk)).toBe(JSON.stringify(inMemory));
-});
-
-describe('deleting', () => {
-  test('an early run does not affect later ones, and the last one frees all messages', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    const db = temp.raw();
-    for (const n of [2, 4, 6]) await store.append(`run ${n}`, [startedWith(conversation(n))]);
-    await store.append('branch', [startedWith([...conversation(3), message(99)])]);
-    await store.delete('run 2');
-    expect(await store.read('run 4')).toEqual([startedWith(conversation(4))]);
-    await store.delete('run 6');
-    expect(stored(db)).toBe(5);
-    expect(await store.read('branch')).toEqual([startedWith([...conversation(3), message(99)])]);
-    await store.delete('run 4');
-    expect(stored(db)).toBe(4);
-    await store.delete('branch');
-    expect(stored(db)).toBe(0);
-  });
-
-  test('leaves the messages that the remaining runs need, and no others', async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        fc.array(fc.record({ path: fc.array(fc.nat(2), { minLength: 1, maxLength: 4 }), drop: fc.option(fc.nat(9)) }), {
-          maxLength: 12,
-        }),
-        async (steps) => {
-          await using temp = tempStore();
-          const store = temp.open();
-          const runs = new Map<string, readonly number[]>();
-          for (const [n, { path, drop }] of steps.entries()) {
-            await store.append(`${n}`, [startedWith(path.map((one) => message(one)))]);
-            runs.set(`${n}`, path);
-            const dropped = [...runs.keys()][drop ?? Infinity];
-            if (dropped === undefined) continue;
-            await store.delete(dropped);
-            runs.delete(dropped);
-          }
-          const prefixes = [...runs.values()].flatMap((path) => path.map((_, end) => path.slice(0, end + 1).join()));
-          expect(stored(temp.raw())).toBe(new Set(prefixes).size);
-          for (const [runId, path] of runs) {
-            expect(await store.read(runId)).toEqual([startedWith(path.map((one) => message(one)))]);
-          }
-        },
-      ),
-      { numRuns: 15 },
-    );
-  });
 });
 
 describe('a message that is', () => {
