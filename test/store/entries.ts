@@ -1,4 +1,5 @@
 import type { JournalEntry, Message } from '@treadle/core';
+import type { RequestRecord } from '@treadle/store';
 import { messageEntry, startEntry } from '../journal/entries.ts';
 
 /** An entry with a text, also for seq 0: a store does not interpret events. */
@@ -13,4 +14,19 @@ export function entries(count: number): JournalEntry[] {
 /** The first entry of a run with this input. */
 export function startedWith(input: readonly Message[], runId = 'run'): JournalEntry {
   return startEntry(runId, { input });
+}
+
+/** A response in progress of the tenant "acme"; its run has the same id. */
+export function response(id: string, more: Partial<RequestRecord> = {}): RequestRecord {
+  return {
+    id,
+    kind: 'response',
+    tenant: 'acme',
+    runId: id,
+    status: 'in_progress',
+    createdAt: 1_000,
+    updatedAt: 1_000,
+    request: { model: 'm', input: `asked in ${id}` },
+    ...more,
+  };
 }

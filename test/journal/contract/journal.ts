@@ -1,6 +1,7 @@
 import type { RunStore } from '@treadle/core';
 import { describe, test } from 'vitest';
 import { startEntry } from '../entries.ts';
+import { dueContract } from './due.ts';
 import { entriesContract } from './entries.ts';
 import { leasesContract } from './leases.ts';
 import { runsContract } from './runs.ts';
@@ -14,6 +15,7 @@ export function journalContract(name: string, open: () => RunStore | Promise<Run
     entriesContract(subject);
     leasesContract(subject);
     runsContract(subject);
+    dueContract(subject);
     snapshotsAndBlobsContract(subject);
 
     test('close can be called twice, and a lease can be released after it', async () => {

@@ -1,6 +1,6 @@
 import type { JournalEntry } from '@treadle/core';
 import { describe, expect, test, vi } from 'vitest';
-import { entries, entry } from '../entries.ts';
+import { entries, entry, response } from '../entries.ts';
 import { DEAD, type TempStores } from './temp-stores.ts';
 import type { RequestRecord, Store } from '@treadle/store';
 
@@ -92,8 +92,10 @@ export function requestsContract(tempStore: () => Promise<TempStores>): void {
       await responses.create(response('resp'));
       const paused = { ...DONE, status: 'requires_action' };
       const cancelled = { status: 'cancelled', response: { output: [] }, at: 3_000 };
-      expect(await responses.finish('resp', paused)).toBe(true);
-      expect(await responses.finish('resp', DONE)).toBe(false);
+      expect(await Promise.all([responses.finish('resp', paused), responses.finish('resp', DONE)])).toEqual([
+        true,
+        false,
+      ]);
       expect(await responses.finish('resp', { ...cancelled, from: 'completed' })).toBe(false);
       const stored = { ...response('resp'), status: 'requires_action', updatedAt: 2_000, response: DONE.response };
       expect(await responses.get('acme', 'resp')).toEqual(stored);
@@ -519,19 +521,4 @@ export function requestsContract(tempStore: () => Promise<TempStores>): void {
       );
     });
   });
-}
-
-/** A response in progress of the tenant "acme"; its run has the same id. */
-function response(id: string, more: Partial<RequestRecord> = {}): RequestRecord {
-  return {
-    id,
-    kind: 'response',
-    tenant: 'acme',
-    runId: id,
-    status: 'in_progress',
-    createdAt: 1_000,
-    updatedAt: 1_000,
-    request: { model: 'm', input: `asked in ${id}` },
-    ...more,
-  };
 }

@@ -1,13 +1,16 @@
 import { describe } from 'vitest';
+import { accountsContract } from './accounts.ts';
 import { appendsContract } from './appends.ts';
 import { budgetsContract } from './budgets.ts';
 import { conversationsContract } from './conversations.ts';
 import { inboxContract } from './inbox.ts';
 import { leasesContract } from './leases.ts';
 import { noticesContract } from './notices.ts';
+import { orderContract } from './order.ts';
 import { pagesContract } from './pages.ts';
 import { quotasContract } from './quotas.ts';
 import { ratesContract } from './rates.ts';
+import { requestRunsContract } from './request-runs.ts';
 import { requestsContract } from './requests.ts';
 import { streamsContract } from './streams.ts';
 import { textsContract } from './texts.ts';
@@ -19,6 +22,9 @@ export function storeContract(name: string, tempStore: () => Promise<TempStores>
   describe(`${name}: accepted entries`, () => void appendsContract(tempStore));
   describe(`${name}: texts`, () => void textsContract(tempStore, cases));
   describe(`${name}: requests`, () => void requestsContract(tempStore));
+  describe(`${name}: requests and runs`, () => void requestRunsContract(tempStore));
+  describe(`${name}: order`, () => void orderContract(tempStore));
+  describe(`${name}: accounts`, () => void accountsContract(tempStore));
   describe(`${name}: conversations`, () => void conversationsContract(tempStore));
   describe(`${name}: streams`, () => void streamsContract(tempStore));
   describe(`${name}: pages`, () => void pagesContract(tempStore));

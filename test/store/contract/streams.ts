@@ -45,6 +45,26 @@ export function streamsContract(tempStore: () => Promise<TempStores>): void {
     expect(await store.streams.last('conv')).toBe(2);
   });
 
+  test('streams are deleted by name, and those without events since a time', async () => {
+    await using temp = await tempStore();
+    const { streams } = await temp.open();
+    for (const name of ['a', 'b']) await streams.append(name, 1, [event(1)]);
+    await streams.delete('a');
+    await streams.delete('never');
+    expect([await streams.last('a'), await streams.last('b')]).toEqual([0, 1]);
+    expect(await streams.prune(Date.now() - 60_000)).toBe(0);
+    expect(await streams.prune(Date.now() + 60_000)).toBe(1);
+    expect(await temp.count('stream_events')).toBe(0);
+  });
+
+  test('a damaged event is reported', async () => {
+    await using temp = await tempStore();
+    const { streams } = await temp.open();
+    await streams.append('conv', 1, [event(1)]);
+    await temp.exec(`UPDATE stream_events SET events = replace(events, '1', '2')`);
+    await expect(streams.read('conv', 0)).rejects.toThrow('Event 1 of stream "conv" is damaged');
+  });
+
   test('a long stream is read in pages', async () => {
     await using temp = await tempStore();
     const { streams } = await temp.open();

@@ -2,7 +2,7 @@ import { forkRun, memoryJournal, runLoop, userText, type JournalEntry, type Mess
 import { scriptedModel } from '@treadle/core/testing';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { entry, startedWith } from '../entries.ts';
+import { entry, response as responseTo, startedWith } from '../entries.ts';
 import type { TempStores } from './temp-stores.ts';
 import type { RequestRecord } from '@treadle/store';
 
@@ -19,10 +19,7 @@ export function textsContract(tempStore: () => Promise<TempStores>, cases: numbe
     return n % 2 === 0 ? userText(text) : { role: 'assistant', content: [{ type: 'text', text }] };
   };
   const conversation = (count: number): Message[] => Array.from({ length: count }, (_, n) => message(n));
-  const response = (id: string, request: unknown): RequestRecord => ({
-    ...{ id, kind: 'response', tenant: 'acme', runId: id, status: 'in_progress' },
-    ...{ createdAt: 1_000, updatedAt: 1_000, request },
-  });
+  const response = (id: string, request: unknown): RequestRecord => responseTo(id, { request });
 
   test('a text in an event, a request, a response and the input of the next run is stored once', async () => {
     await using temp = await tempStore();
@@ -64,8 +61,12 @@ export function textsContract(tempStore: () => Promise<TempStores>, cases: numbe
     expect(isSize(await store.pageSize('r', 0), sizeOf(await store.readPage('r', 0)))).toBe(true);
     expect([await store.pageSize('r', all.length), await store.sizeOf('none')]).toEqual([0, 0]);
     expect(await store.requests.headOfRun('r')).toEqual({
-      ...{ id: 'r', kind: 'response', tenant: 'acme', runId: 'r' },
-      ...{ status: 'completed', updatedAt: 2_000 },
+      id: 'r',
+      kind: 'response',
+      tenant: 'acme',
+      runId: 'r',
+      status: 'completed',
+      updatedAt: 2_000,
     });
     await store.streams.append('s', 1, [{ said }, { said }]);
     expect(await store.streams.pageSize('s', 0)).toBe(bytes([{ said }, { said }]));

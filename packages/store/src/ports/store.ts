@@ -11,7 +11,13 @@ import type { StreamStore } from './streams.ts';
 
 /**
  * Everything that a server and a command store. The parts are views of one store and are never mixed from two, because
- * transactions span them. What a call writes is written completely or not at all.
+ * transactions span them. What a call writes is written completely or not at all. Of calls that are not awaited:
+ *
+ * 1. What has resolved is seen by every later call. So are entries that were accepted (`append` returned nothing), by this store.
+ * 2. Writes of one tick of the event loop are performed in the order of the calls. The appends, `acquire` and `release` of a run
+ *    have an order of their own. Results, snapshots and the deletion of a run come after the entries that were appended to it
+ *    before, but await them before you append more.
+ * 3. A read sees a write that has not resolved completely or not at all, whichever was called first.
  */
 export interface Store extends StoredRuns, SecretKeys {
   /** The requests of a server, of every API. */

@@ -4,6 +4,8 @@ import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 import { createBudgetTables, splitBudgets } from './budgets.ts';
 
+// What holds on every store is in `test/store/contract/accounts.ts`. Here: processes that share a file, failures of it, and earlier versions.
+
 const ABOUT = { runId: 'run', effect: 'call-tool', name: 't', context: undefined } as const;
 
 test('several processes draw on the same budget and never exceed it', async () => {

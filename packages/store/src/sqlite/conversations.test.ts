@@ -2,6 +2,9 @@ import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 import type { SqliteStore } from '../index.ts';
 
+// What holds on every store is in `test/store/contract/conversations.ts`. Here: the transactions of a deletion, which are interrupted by
+// triggers of SQLite.
+
 const conversation = (id: string, tenant = 'acme') => ({ id, tenant, title: '', createdAt: 1 });
 
 async function addResponse(store: SqliteStore, id: string, status = 'completed'): Promise<void> {

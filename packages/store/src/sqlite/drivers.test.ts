@@ -8,6 +8,9 @@ import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { thisProcess } from '../holder.ts';
 
+// What holds on every store is in `test/store/contract/leases.ts`. Here: processes and threads that share a file. What PostgreSQL does
+// when processes are killed or frozen is in `test/store/postgres-crash.test.ts`.
+
 // Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
 

@@ -3,10 +3,12 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { agentTool, runLoop, tool, Parked, type RunStore } from '@treadle/core';
-import { manualClock, memoryJournal, scriptedModel } from '@treadle/core/testing';
+import { manualClock, scriptedModel } from '@treadle/core/testing';
 import { resumeDue, sleepTool } from '@treadle/core/timers';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { sqliteStore } from './store.ts';
+
+// What holds on every store is in `test/journal/contract/due.ts`. Here: the plan of the query, and a file that is opened again.
 
 const DAY = 86_400_000;
 let folder: string;
@@ -31,59 +33,6 @@ async function startRuns(journal: RunStore): Promise<void> {
   const model = scriptedModel([{ calls: [{ name: 'child', arguments: { task: 'x' } }] }]);
   await runLoop({ ...common, model, tools: [child], runId: 'parent' });
 }
-
-test.for([
-  ['memory', () => memoryJournal()],
-  ['SQLite', () => sqliteStore(':memory:')],
-] as const)('%s lists the runs that are due, the earliest first, without child runs', async ([, open]) => {
-  const store = open();
-  await startRuns(store);
-  const due = async (...filters: Parameters<RunStore['list']>) =>
-    (await store.list(...filters)).map(({ runId, wakeAt }) => `${runId} ${wakeAt}`);
-  expect(await due({ due: { to: Infinity } })).toEqual(['sooner 10000', 'parent 15000', 'later 20000']);
-  expect(await due({ due: { to: 15_000 } })).toEqual(['sooner 10000', 'parent 15000']);
-  expect(await due({ due: { from: 15_000, to: 20_000 }, limit: 1 })).toEqual(['parent 15000']);
-  expect(await due({ due: { to: 9_999 } })).toEqual([]);
-  expect(await due({ due: { to: Infinity }, status: ['running'] })).toEqual([]);
-  await store.close();
-});
-
-test('a run that was resumed is not due any more', async () => {
-  const store = sqliteStore(':memory:');
-  await startRuns(store);
-  const clock = manualClock(12_000);
-  const [woken] = await resumeDue(store, () => ({ model: scriptedModel(['Done.']), tools: [sleepTool({ clock })] }), {
-    clock,
-  });
-  expect(woken).toMatchObject({ type: 'failed', runId: 'sooner' });
-  const tools = [sleepTool({ clock }), tool({ name: 'pick', description: '' })];
-  const [again] = await resumeDue(store, () => ({ model: scriptedModel(['Done.']), tools }), { clock });
-  expect(again).toMatchObject({ type: 'resumed', runId: 'sooner', result: { text: 'Done.' } });
-  expect(await store.list({ due: { to: clock.now() } })).toEqual([]);
-  expect((await store.list()).find(({ runId }) => runId === 'sooner')).not.toHaveProperty('wakeAt');
-  await store.close();
-});
-
-test.for([
-  ['memory', () => memoryJournal()],
-  ['SQLite', () => sqliteStore(':memory:')],
-] as const)('%s lists a run that failed and is retried later, until it is retried', async ([, open]) => {
-  const store = open();
-  const error = { code: 'rate-limit', message: 'Wait.', retryable: true, retryAfterMs: DAY } as const;
-  const failing = scriptedModel([() => ({ type: 'failure', error })]);
-  const common = { journal: store, clock: manualClock(0), input: 'Go.' };
-  await runLoop({ ...common, model: failing, runId: 'retried', retryLater: true });
-  const forGood = scriptedModel([() => ({ type: 'failure', error })]);
-  await runLoop({ ...common, model: forGood, runId: 'failed' });
-  expect(await store.list({ due: { to: DAY - 1 } })).toEqual([]);
-  expect(await store.list({ due: { to: DAY }, status: ['paused'] })).toEqual([]);
-  expect(await store.list({ due: { to: DAY } })).toMatchObject([{ runId: 'retried', status: 'failed', wakeAt: DAY }]);
-  const woken = await resumeDue(store, () => ({ model: scriptedModel(['Done.']) }), { clock: manualClock(DAY) });
-  expect(woken).toMatchObject([{ type: 'resumed', runId: 'retried', result: { text: 'Done.' } }]);
-  expect(await store.list({ due: { to: Infinity } })).toEqual([]);
-  expect(await store.list({ status: ['failed'] })).toMatchObject([{ runId: 'failed' }]);
-  await store.close();
-});
 
 test('the index of the times answers which runs are due', async () => {
   const store = sqliteStore(file());

@@ -4,6 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { entries, entry } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 
+// What holds on every store is in `test/journal/contract/entries.ts`. Here: damage in the tables and pages of SQLite, and how a run is
+// searched in parts.
+
 const code = (expected: string): object => expect.objectContaining({ name: 'TreadleError', code: expected });
 
 test('finds the entries with a value of a field, over many entries, without reading them', async () => {

@@ -3,15 +3,7 @@ import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 import { INBOX_PATIENCE_MS } from '../ports/inbox.ts';
 
-test('requests of a process that died are removed after an hour', async () => {
-  await using temp = tempStore();
-  const clock = manualClock();
-  const { inbox } = temp.open({ clock });
-  await inbox.add('run', {});
-  await clock.advance(3_600_001);
-  const id = await inbox.add('run', {});
-  expect((await inbox.open()).map((one) => one.id)).toEqual([id]);
-});
+// What holds on every store is in `test/store/contract/inbox.ts`. Here: the clock of the store; in PostgreSQL that of the database counts.
 
 test('a request that nobody has taken in time expires, also by a clock that was set back', async () => {
   await using temp = tempStore();

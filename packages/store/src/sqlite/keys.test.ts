@@ -4,6 +4,8 @@ import { tempStore } from '../../test/temp-store.ts';
 import { backupStore } from './backup.ts';
 import { sqliteStore } from './store.ts';
 
+// What holds on every store is in `test/store/contract/accounts.ts`. Here: backups of a file.
+
 test('a secret key is random, created once for all processes with the store, and part of a backup', async () => {
   await using temp = tempStore();
   const [one, other] = [temp.open(), temp.open()];

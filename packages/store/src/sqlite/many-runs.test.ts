@@ -5,6 +5,8 @@ import { entry } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 import { response } from '../../test/responses.ts';
 
+// What holds on every store is in `test/journal/contract/runs.ts`. Here: the plans of statements and the transactions of SQLite.
+
 // Creating ten thousand runs is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
 

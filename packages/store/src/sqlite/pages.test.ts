@@ -4,6 +4,9 @@ import { describe, expect, test } from 'vitest';
 import { entries, entry, startedWith } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 
+// What holds on every store is in `test/store/contract/pages.ts`. Here: pages are transactions that take turns, damage in the tables of
+// SQLite, and the order of all calls, which is stricter than a store has to keep.
+
 const COUNT = 1_700;
 
 /** Counts the turns of the event loop during `work`. */

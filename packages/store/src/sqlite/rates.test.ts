@@ -3,13 +3,7 @@ import { once } from 'node:events';
 import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 
-test('subjects without calls for an hour are removed', async () => {
-  await using temp = tempStore();
-  const { rates } = temp.open();
-  await rates.add('ann', 0, 1, 3);
-  await rates.add('bob', 3_600_001, 1, 3);
-  expect(temp.raw().prepare('SELECT subject FROM rates').all()).toEqual([{ subject: 'bob' }]);
-});
+// What holds on every store is in `test/store/contract/accounts.ts`. Here: processes that share a file.
 
 test('several processes share the rate of a subject, and never exceed it', async () => {
   await using temp = tempStore();
