@@ -160,11 +160,11 @@ test('requests of earlier versions get the kind that their id tells', async () =
   const raw = temp.raw();
   raw.exec(`ALTER TABLE leases DROP COLUMN place; ALTER TABLE leases DROP COLUMN thread;
             ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
-            ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes;
+            ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes; DROP TABLE quotas;
             DROP TABLE budget_definitions; DROP TABLE budget_usage; DROP TABLE reservations;
             DROP INDEX runs_by_session; DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN session;
             ALTER TABLE runs DROP COLUMN task; ALTER TABLE runs DROP COLUMN labels;
-            PRAGMA user_version = ${VERSION - 5}`);
+            PRAGMA user_version = ${VERSION - 6}`);
   createBudgetTables(raw);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));
