@@ -12,9 +12,10 @@ import { touchFrom } from '../policy/touches.ts';
 import { possibleVerdict, stricterVerdict } from '../policy/verdicts.ts';
 import type { Checked } from '../tools/execute.ts';
 import { promisesOf, type Tool } from '../tools/tool.ts';
-import { ignore } from './call-model.ts';
+import { executorOf, ignore } from './call-model.ts';
 import { recordedRules } from './open.ts';
 import type { ContinueOptions } from './options.ts';
+import type { RunContext } from './perform.ts';
 
 /*
  * What judges the calls of a turn:
@@ -39,14 +40,34 @@ export interface Judging {
   readonly signal: AbortSignal;
 }
 
-export interface Judged {
+interface Judged {
   readonly settle: (verdicts: Verdicts) => void;
   /** Stops the run. */
   readonly fail: (error: TreadleError) => void;
 }
 
+/** Judges calls of a run that is driven. */
+export function judgeInRun(
+  context: RunContext,
+  calls: readonly Call[],
+  given: {
+    readonly settle: Judged['settle'];
+    checkedCall(context: RunContext, call: Call): ReturnType<Judging['checked']>;
+  },
+): void {
+  const { options, controller, fail } = context;
+  const judging: Judging = {
+    state: context.state(),
+    options,
+    executor: (call) => executorOf(context, call.name, call.turn),
+    checked: (call) => given.checkedCall(context, call),
+    signal: controller.signal,
+  };
+  judgeCalls(calls, judging, { settle: given.settle, fail });
+}
+
 /** Judges calls, and calls `settle` with the verdicts, synchronously if the policy is. */
-export function judgeCalls(calls: readonly Call[], judging: Judging, { settle, fail }: Judged): void {
+function judgeCalls(calls: readonly Call[], judging: Judging, { settle, fail }: Judged): void {
   const denyAll = (thrown: unknown): void => {
     if (isStoreFailure(thrown)) return fail(thrown);
     const reason = `the policy failed: ${messageOf(thrown)}`;

@@ -487,12 +487,7 @@ function judgeTurn(context: RunContext, { id, calls }: EffectOf<'judge-calls'>, 
 
 /** A program without a policy and approvals does not load it. */
 const judgeTogether = loadedLater(async () => {
-  const { judgeCalls } = await import('./judge.ts');
-  return (context, calls: readonly Call[], settle: (verdicts: readonly RecordedVerdict[]) => void) => {
-    const checked = (call: Call): Checked | Promise<Checked> => checkedCall(context, call);
-    const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
-    const { options, controller, fail } = context;
-    const { signal } = controller;
-    judgeCalls(calls, { state: context.state(), options, executor, checked, signal }, { settle, fail });
-  };
+  const { judgeInRun } = await import('./judge.ts');
+  return (context, calls: readonly Call[], settle: (verdicts: readonly RecordedVerdict[]) => void) =>
+    judgeInRun(context, calls, { checkedCall, settle });
 });
