@@ -77,6 +77,16 @@ export function noticesContract(tempStore: () => Promise<TempStores>): void {
     expect(await one.notices.nextDue()).toBeUndefined();
   });
 
+  test('listeners of notices and of all runs are told of those of other stores', async () => {
+    await using temp = await tempStore();
+    const [one, other] = [await temp.open(), await temp.open()];
+    one.notices.enable(ENDS);
+    const told = new Promise<void>((resolve) => void other.notices.watch(resolve));
+    const changed = new Promise<void>((resolve) => void other.watchRuns(resolve));
+    await one.append('run', [startEntry('run'), entry(1, '', 'completed')]);
+    await Promise.all([told, changed]);
+  });
+
   test('old notices are deleted, and all but the newest', async () => {
     await using temp = await tempStore();
     const store = await temp.open();

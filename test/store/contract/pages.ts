@@ -52,6 +52,20 @@ export function pagesContract(tempStore: () => Promise<TempStores>): void {
     });
   });
 
+  test('finds the entries with a value of a field, without reading them', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const all = entries(503).map((one, seq) => ({
+      ...one,
+      ...(seq % 500 === 2 && { value: { effect: 't1.tool.1', text: 'x'.repeat(600) } }),
+      ...(seq === 7 && { value: { effect: 't1.tool.10', text: '"effect":"t1.tool.1"' } }),
+    }));
+    await store.append('a', all);
+    expect(await store.entriesWith('a', 'effect', 't1.tool.1')).toEqual([2, 502]);
+    expect(await store.entriesWith('a', 'effect', 't2.tool.1')).toEqual([]);
+    expect(await store.entriesWith('b', 'effect', 't1.tool.1')).toEqual([]);
+  });
+
   test('a page ends earlier if its entries are long', async () => {
     await using temp = await tempStore();
     const store = await temp.open();

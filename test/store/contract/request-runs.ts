@@ -84,6 +84,17 @@ export function requestRunsContract(tempStore: () => Promise<TempStores>): void 
     });
   });
 
+  test('a response that has paused is reopened once, by one of those who try', async () => {
+    await using temp = await tempStore();
+    const [one, other] = [await temp.open(), await temp.open()];
+    await one.requests.create(response('resp', { status: 'requires_action', response: { paused: true } }));
+    const reopening = { from: 'requires_action', response: { open: true }, at: 3_000 };
+    const both = await Promise.all([one, other].map(({ requests }) => requests.reopen('resp', reopening)));
+    expect(both.toSorted()).toEqual([false, true]);
+    expect(await other.requests.get('acme', 'resp')).toMatchObject({ status: 'in_progress', response: { open: true } });
+    expect(await one.requests.reopen('none', reopening)).toBe(false);
+  });
+
   describe('prune', () => {
     test('deletes more than one batch and skips driven responses', async () => {
       await using temp = await tempStore();
