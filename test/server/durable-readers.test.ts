@@ -64,9 +64,12 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
   await using disk = await heldDisk();
   await using server = await startInProcess(model(), { store: disk.store });
   const { response, background, chat } = await filled(server);
+  const accept = 'application/json, text/event-stream';
+  const mcp = { accept, 'mcp-protocol-version': '2026-07-28' };
+  const opened = await fetch(`${server.url}/mcp`, json(INITIALIZE, { accept }));
+  await opened.text();
   disk.fail();
   await commitElsewhere(disk);
-  const mcp = { accept: 'application/json, text/event-stream', 'mcp-protocol-version': '2026-07-28' };
   const readers: readonly (readonly [string, RequestInit?])[] = [
     [`/v1/responses/${response}`],
     ['/v1/responses/resp_deleted'],
@@ -86,6 +89,8 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
     [`/v1/runs/${response}/export`],
     [`/v1/runs/${response}/replay`, { method: 'POST' }],
     ['/mcp', json(TOOLS, mcp)],
+    // The session of an older client is stored before the client gets its id.
+    ['/mcp', json(INITIALIZE, { accept })],
   ];
   const answered = readers.map(async ([path, init]) => {
     const answer = await fetch(server.url + path, init);
@@ -103,8 +108,9 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
   ];
   for (const [path, init] of streams)
     await expect(fetch(server.url + path, init), path).rejects.toThrow('fetch failed');
-  // An older client gets an event stream, whose headers tell nothing that is stored.
-  const stream = await fetch(`${server.url}/mcp`, json(INITIALIZE, { accept: mcp.accept }));
+  // In its session it gets an event stream, whose headers tell nothing that is stored.
+  const session = { accept, 'mcp-session-id': opened.headers.get('mcp-session-id')! };
+  const stream = await fetch(`${server.url}/mcp`, json(TOOLS, session));
   expect(stream.headers.get('content-type')).toBe('text/event-stream');
   await expect(stream.text()).rejects.toThrow('terminated');
   using socket = await openSocket(server.url);

@@ -646,8 +646,9 @@ const INPUT_ITEMS: Probes = {
       expect(JSON.stringify(sent.at(-1))).toContain('Hello.');
     },
   ],
-  '`compaction_trigger` and all others': [
+  '`compaction_trigger`, `configuration_update` and all others': [
     [{ input: [USER, { type: 'compaction_trigger' }] }, { status: 400, code: 'invalid_value' }],
+    [{ input: [USER, { type: 'configuration_update' }] }, { status: 400, code: 'invalid_value' }],
     [{ input: [{ type: 'unheard_of' }] }, { status: 400, code: 'invalid_value' }],
   ],
 };
@@ -1311,8 +1312,15 @@ const ENDPOINTS: Probes = {
     const { body } = await server.send('GET', `/v1/responses/${id}/input_items?order=desc&limit=1`);
     expect(body.data).toMatchObject([{ content: [{ text: 'three' }] }]);
   },
-  '`/v1/runs` and below': async () => {
-    expect(await server.send('GET', '/v1/runs')).toMatchObject({ status: 200 });
+  '`/v1/runs`, `/v1/traces` and below': async () => {
+    const { id } = await respond({});
+    for (const [path, named] of [
+      ['/v1/runs', { id }],
+      ['/v1/traces', { run_id: id }],
+    ] as const) {
+      expect(await server.send('GET', `${path}?limit=1`)).toMatchObject({ body: { data: [named] } });
+      expect(await server.send('GET', `${path}/${id}`)).toMatchObject({ status: 200, body: named });
+    }
   },
   '`/mcp`': async () => {
     const body = { jsonrpc: '2.0', id: 1, method: 'ping' };

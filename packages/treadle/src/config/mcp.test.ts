@@ -31,7 +31,7 @@ test.each([
   [
     `${COMMAND}arg = []`,
     'mcp.servers.a.arg is not known, did you mean args? Allowed here: command, args, env, cwd, url, headers_env, oauth, tools, ' +
-      'prefix, timeout_ms, approval, trust_annotations, sandbox.',
+      'prefix, timeout_ms, park_after_ms, approval, trust_annotations, sandbox.',
   ],
   [
     `${COMMAND}url = "https://host/mcp"`,
