@@ -98,6 +98,7 @@ test('no statement scans a whole table of 10,000 runs', async () => {
   const db = prepare.mock.contexts[0] as DatabaseSync;
   prepare.mockRestore();
   expect(statements.size).toBeGreaterThan(20);
+  expect(db.prepare('SELECT * FROM leases').all()).toEqual([]);
   const plans = [...statements].flatMap((sql) =>
     db
       .prepare(`EXPLAIN QUERY PLAN ${sql}`)
@@ -105,12 +106,13 @@ test('no statement scans a whole table of 10,000 runs', async () => {
       .map(({ detail }) => ({ sql, detail: String(detail) })),
   );
   // Lists of all budgets and of all reservations that are not settled read all of them. The number of notices is limited, and so is
-  // that of processes that are kept, and of the labels of a run.
+  // that of processes that are kept, and of the labels of a run. Only runs that are driven now have leases.
   const whole = [
     'SELECT name FROM budget_definitions ORDER BY name',
     'SELECT * FROM reservations ORDER BY id',
     'SELECT id FROM notices ORDER BY id DESC LIMIT 1 OFFSET ?',
     'SELECT run, keeper, processes FROM kept_processes',
+    'SELECT run, token, host, pid, process_start, place, thread, since, expires_at FROM leases',
   ];
   expect(
     plans.filter(
