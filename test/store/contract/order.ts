@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { entry, response } from '../entries.ts';
+import { entries, entry, response } from '../entries.ts';
 import type { TempStores } from './temp-stores.ts';
 
 /** What `Store` promises about calls that are not awaited. */
@@ -82,5 +82,25 @@ export function orderContract(tempStore: () => Promise<TempStores>): void {
     const ended = { ...response('resp'), status: 'completed', updatedAt: 2_000, response: DONE.response };
     expect([response('resp'), ended]).toContainEqual(read);
     expect(await requests.get('acme', 'resp')).toEqual(ended);
+  });
+
+  test('closing a store performs the reads that have begun, and calls no listener after that', async () => {
+    await using temp = await tempStore();
+    const [store, other] = [await temp.open(), await temp.open()];
+    await store.append('a', entries(1_200));
+    const told: string[] = [];
+    store.watch('a', () => void told.push('a'));
+    const reads = Array.from({ length: 12 }, () =>
+      Promise.all([store.read('a'), store.list(), store.readPage('a', 0)]),
+    );
+    const unawaited = store.append('a', [entry(1_200)]);
+    const closed = store.close();
+    for (const [read, listed] of await Promise.all(reads)) {
+      expect(read.length).toBeGreaterThanOrEqual(1_200);
+      expect(listed).toHaveLength(1);
+    }
+    await Promise.all([unawaited, closed]);
+    expect(told).toEqual([]);
+    expect(await other.read('a')).toEqual(entries(1_201));
   });
 }

@@ -18,6 +18,7 @@ import type { StreamStore } from './streams.ts';
  *    have an order of their own. Results, snapshots and the deletion of a run come after the entries that were appended to it
  *    before, but await them before you append more.
  * 3. A read sees a write that has not resolved completely or not at all, whichever was called first.
+ * 4. `close` performs the reads and appends that were called before, and calls no listener any more.
  */
 export interface Store extends StoredRuns, SecretKeys {
   /** The requests of a server, of every API. */

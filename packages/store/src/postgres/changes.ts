@@ -7,6 +7,8 @@ export interface Changes {
   /** After a commit: calls the listeners of these names. */
   readonly changed: (...names: readonly string[]) => void;
   readonly watch: (name: string, listener: () => void) => () => void;
+  /** Calls no listener any more. */
+  readonly mute: () => void;
   readonly close: () => Promise<void>;
 }
 
@@ -115,6 +117,12 @@ export function openChanges(db: Database): Changes {
     setTimeout(() => void listen(), RELISTEN_MS).unref();
   }
 
+  function mute(): void {
+    clearInterval(timer);
+    for (const listeners of watched.values()) listeners.clear();
+    watched.clear();
+  }
+
   return {
     changed(...names) {
       for (const name of new Set(names)) {
@@ -142,13 +150,12 @@ export function openChanges(db: Database): Changes {
         timer = undefined;
       };
     },
+    mute,
     async close() {
       isClosed = true;
       endPause();
       await sending;
-      clearInterval(timer);
-      for (const listeners of watched.values()) listeners.clear();
-      watched.clear();
+      mute();
       const client = listening;
       listening = undefined;
       await client?.end().catch(() => {});

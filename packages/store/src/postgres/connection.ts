@@ -1,5 +1,6 @@
 import { TreadleError } from '@treadle/core';
 import type * as PgModule from 'pg';
+import { openBegun } from '../records/begun.ts';
 import { isConflict, isDisconnected, isOverloaded, storeError } from './failure.ts';
 
 export interface Rows<Row> {
@@ -148,8 +149,15 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     return pool.connect();
   }
 
+  /** Those that have begun are performed before the store is closed: the pool forgets who waits for a connection. */
+  const begun = openBegun();
+
+  function withClient<T>(work: (client: PgModule.PoolClient) => Promise<T>): Promise<T> {
+    return begun.add(useClient(work));
+  }
+
   /** `work` returns a connection to the pool; one that failed is closed. */
-  async function withClient<T>(work: (client: PgModule.PoolClient) => Promise<T>): Promise<T> {
+  async function useClient<T>(work: (client: PgModule.PoolClient) => Promise<T>): Promise<T> {
     const client = await connect();
     let failure: unknown;
     try {
@@ -239,6 +247,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     },
     async close() {
       isClosed = true;
+      await begun.settled();
       await Promise.all([pool.end(), urgentPool.end()]);
       pulse.close();
     },

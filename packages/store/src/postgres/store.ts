@@ -1,6 +1,7 @@
 import { checkOptions, checkRunNames, TreadleError, type OptionNames, type RunStatus } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { CommitListener, Store } from '../ports/store.ts';
+import { openBegun } from '../records/begun.ts';
 import { openBudgets, openKeptProcesses, openKeys, openQuotas, openRates } from './accounts.ts';
 import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
@@ -113,13 +114,16 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
   const streams = openStreams(db, { leases, changes });
   const requests = openRequests(db, { leases, changes });
 
+  const reads = openBegun();
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
     isClosed = true;
+    changes.mute();
     await queue.settled();
     await leases.close();
     await changes.close();
+    await reads.settled();
     await given.close();
   }
 
@@ -156,7 +160,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
 
   return {
     append: appends.append,
-    read: entries.read,
+    read: (runId, from) => reads.add(entries.read(runId, from)),
     async acquire(runId) {
       checkRunNames(runId);
       if (isClosed) throw new TreadleError('store-failed', `The store ${given.location} is closed. Open it again.`);

@@ -3,6 +3,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { checkOptions, checkRunNames, systemClock, TreadleError, type Clock, type OptionNames } from '@treadle/core';
 import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { CommitListener, Store } from '../ports/store.ts';
+import { openBegun } from '../records/begun.ts';
 import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
 import { openBudgets } from './budgets.ts';
@@ -123,6 +124,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const kept = openKeptProcesses(db, commit, machine);
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
+  const reads = openBegun();
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
@@ -133,6 +135,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     await new Promise<void>((resolve) => defer(resolve));
     leases.close();
     await commit.drain();
+    await reads.settled();
     await machine.close?.();
     db.close();
   }
@@ -160,7 +163,11 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
    * Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. Parts
    * of concurrent reads do not share a turn, because each may take some time.
    */
-  async function readingParts<T>(next: () => T | undefined): Promise<T> {
+  function readingParts<T>(next: () => T | undefined): Promise<T> {
+    return reads.add(untilComplete(next));
+  }
+
+  async function untilComplete<T>(next: () => T | undefined): Promise<T> {
     for (;;) {
       const complete = await reading(next);
       if (complete) return complete;
