@@ -81,6 +81,28 @@ test('what was read is durable after durable(), whoever wrote it', async () => {
   expect(await other.read('shown')).toEqual([entry(0)]);
 });
 
+test('what a read finds that takes long is durable after durable(), although somebody else called it meanwhile', async () => {
+  const store = await open();
+  await store.append('slow', [entry(0)]);
+  await stopLogWriter();
+  const reading = await withClient(server.url(), async (client) => {
+    await client.query('SET synchronous_commit = off; BEGIN; LOCK TABLE treadle.runs IN ACCESS EXCLUSIVE MODE');
+    await client.query(`UPDATE treadle.runs SET tenant = 'later' WHERE run = 'slow'`);
+    const summaries = store.list({ runId: 'slow' });
+    await vi.waitFor(async () => {
+      const { rows } = await client.query('SELECT 1 FROM pg_locks WHERE NOT granted');
+      expect(rows).toHaveLength(1);
+    });
+    await store.durable();
+    await client.query('COMMIT');
+    return { summaries };
+  });
+  expect(await reading.summaries).toMatchObject([{ tenant: 'later' }]);
+  await store.durable();
+  await crash();
+  expect(await store.list({ runId: 'slow' })).toMatchObject([{ tenant: 'later' }]);
+});
+
 test('an append of no entries makes those before it durable', async () => {
   const store = await open();
   await stopLogWriter();

@@ -85,24 +85,26 @@ interface StoreParts {
 function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): PostgresStore {
   const queued = (): RunQueue => queue;
   let isClosed = false;
-  /** Whether something was read since the last time that everything was made durable. */
+  /** Whether something was read since everything was last made durable. A read counts when it returns: it may have waited long. */
   let isShown = false;
   let syncing: { readonly promise: Promise<void>; isStarted: boolean } | undefined;
 
   // What was accepted is written before anything else of the store is read or written.
   const db: Database = {
     ...given,
-    async read(work) {
-      await queue.accepted();
-      isShown = true;
-      return given.read(work);
-    },
-    async write(...write) {
-      await queue.accepted();
-      isShown = true;
-      return given.write(...write);
-    },
+    read: (work) => shown(() => given.read(work)),
+    write: (...write) => shown(() => given.write(...write)),
   };
+
+  async function shown<T>(perform: () => Promise<T>): Promise<T> {
+    await queue.accepted();
+    try {
+      return await perform();
+    } finally {
+      isShown = true;
+    }
+  }
+
   const changes = openChanges(given);
   const noticed = new Set<RunStatus>();
   // The parts of the queue use the connections themselves: they must not wait for the queue.
