@@ -85,7 +85,7 @@ function redacted(value: unknown, depth: number): unknown {
 }
 
 /** Only the start is searched for secrets, so nothing after it is shown. */
-function loggedText(text: string): string {
+export function loggedText(text: string): string {
   const start = text.slice(0, MAX_CHARS * 5).replace(SECRET_TEXT, REDACTED);
   if (text.length <= MAX_CHARS * 5 && start.length <= MAX_CHARS) return start;
   return `${start.slice(0, MAX_CHARS)}… (${text.length} characters)`;

@@ -7,6 +7,7 @@ export {
   metricsReader,
   NO_METRICS,
   percentile,
+  UNKNOWN_TOOL,
   type HourlyMetrics,
   type LastError,
   type LoopMetrics,

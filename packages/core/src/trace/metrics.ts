@@ -1,9 +1,11 @@
 import type { CallAnswered } from '../journal/items.ts';
 import type { JournalEntry, RunStatus } from '../journal/port.ts';
 import { statusOf, walkInSlices } from '../journal/replay.ts';
+import type { Event } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
 import { NEW } from '../machine/step.ts';
 import { textOf, type ErrorType } from '../messages.ts';
+import { loggedText } from '../policy/execution-line.ts';
 import { failureReader } from './failure-reader.ts';
 import { callKey, spanReader, type Span } from './spans.ts';
 import type { AppliedEntry } from './steps.ts';
@@ -33,6 +35,9 @@ export interface LoopMetrics {
   readonly wallTimeSavedMs: number;
 }
 
+/** The name under which calls of tools that a run did not have are counted: models choose such names. */
+export const UNKNOWN_TOOL = '(unknown)';
+
 export interface ToolMetrics {
   readonly calls: number;
   readonly errors: Readonly<Partial<Record<ErrorType, number>>>;
@@ -49,7 +54,7 @@ export interface ToolMetrics {
 export interface LastError {
   readonly at: number;
   readonly type: ErrorType;
-  /** The beginning of its text. */
+  /** The beginning of its text, without secrets that can be recognised. */
   readonly message: string;
 }
 
@@ -61,7 +66,7 @@ export const NO_METRICS: Metrics = {
 const NO_CALLS: ToolMetrics = { calls: 0, errors: {}, recovered: 0, ms: 0, ran: 0, buckets: {} };
 
 export function addMetrics(a: Metrics, b: Metrics): Metrics {
-  const names = Object.keys({ ...a.tools, ...b.tools });
+  const names = new Set([...Object.keys(a.tools), ...Object.keys(b.tools)]);
   return {
     loop: {
       runs: addCounts(a.loop.runs, b.loop.runs),
@@ -72,12 +77,17 @@ export function addMetrics(a: Metrics, b: Metrics): Metrics {
       maxConcurrency: Math.max(a.loop.maxConcurrency, b.loop.maxConcurrency),
       wallTimeSavedMs: a.loop.wallTimeSavedMs + b.loop.wallTimeSavedMs,
     },
-    tools: Object.fromEntries(names.map((name) => [name, addCalls(a.tools[name], b.tools[name])])),
+    tools: Object.fromEntries([...names].map((name) => [name, addCalls(toolIn(a, name), toolIn(b, name))])),
   };
 }
 
+/** A tool can have the name of a property that every object has. */
+function toolIn({ tools }: Metrics, name: string): ToolMetrics | undefined {
+  return Object.hasOwn(tools, name) ? tools[name] : undefined;
+}
+
 function addCalls(a: ToolMetrics = NO_CALLS, b: ToolMetrics = NO_CALLS): ToolMetrics {
-  const last = (a.lastError?.at ?? -1) > (b.lastError?.at ?? -1) ? a.lastError : (b.lastError ?? a.lastError);
+  const last = laterError(a.lastError, b.lastError);
   return {
     calls: a.calls + b.calls,
     errors: addCounts(a.errors, b.errors),
@@ -87,6 +97,13 @@ function addCalls(a: ToolMetrics = NO_CALLS, b: ToolMetrics = NO_CALLS): ToolMet
     buckets: addCounts(a.buckets, b.buckets),
     ...(last && { lastError: last }),
   };
+}
+
+/** Of two at the same time, always the same one: sums do not depend on their order. */
+function laterError(a: LastError | undefined, b: LastError | undefined): LastError | undefined {
+  if (!a || !b) return a ?? b;
+  if (a.at !== b.at) return a.at > b.at ? a : b;
+  return `${a.type} ${a.message}` > `${b.type} ${b.message}` ? a : b;
 }
 
 type Counts = Readonly<Partial<Record<string, number>>>;
@@ -127,7 +144,10 @@ export const HOUR_MS = 3_600_000;
 /** Metrics by the hour, as the time at which it begins. */
 export type HourlyMetrics = ReadonlyMap<number, Metrics>;
 
-/** Counts what entries have done. Those before `from` only say how the run got there: they were counted earlier. */
+/**
+ * Counts what entries have done. Those before `from` only say how the run got there: they were counted earlier. So do those that a fork
+ * shares with its original.
+ */
 export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(entry: AppliedEntry): void } {
   const hours = new Map<number, Metrics>();
   const spans = spanReader();
@@ -136,6 +156,7 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
   const ran = new Map<string, Span[]>();
   /** What was counted when the run ended before: one that its model failed can be resumed. */
   let counted: Pick<State, 'turn' | 'calls' | 'activeMs'> = NEW;
+  let isShared: ReturnType<typeof sharedBy> = () => false;
 
   function count(increment: { readonly loop?: Partial<LoopMetrics>; readonly tools?: Metrics['tools'] }): void {
     const hour = Math.floor(spans.at / HOUR_MS) * HOUR_MS;
@@ -144,7 +165,7 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
     hours.set(hour, addMetrics(hours.get(hour) ?? NO_METRICS, added));
   }
 
-  function countCall({ call, index, result }: CallAnswered, turn: number): void {
+  function countCall({ call, index, result }: CallAnswered, { turn, tools }: State): void {
     const own = ran.get(`t${turn}.${index}`) ?? [];
     const ms = own.reduce((sum, { startedAt, endedAt }) => sum + endedAt! - startedAt, 0);
     const type = result.errorType ?? 'execution_failed';
@@ -153,7 +174,9 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
       errors: { [type]: 1 },
       lastError: { at: spans.at, type, message: firstLine(textOf(result.content)) },
     };
-    count({ tools: { [call.name]: { ...NO_CALLS, calls: 1, ...times, ...failed } } });
+    const isUnknown = result.isError && own.length === 0 && !tools.some(({ name }) => name === call.name);
+    const name = isUnknown ? UNKNOWN_TOOL : call.name;
+    count({ tools: { [name]: { ...NO_CALLS, calls: 1, ...times, ...failed } } });
   }
 
   return {
@@ -167,16 +190,24 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
       const recovered = failures.add(step);
       const isEnd = state.phase.type === 'ended' && before.phase.type !== 'ended';
       const isBatchOver = before.phase.type === 'tools' && state.phase.type !== 'tools';
-      if (entry.seq >= from) {
-        for (const item of items) if (item.type === 'call-answered') countCall(item, before.turn);
+      if (entry.event.type === 'run-started') isShared = sharedBy(entry.event);
+      const isOfOriginal = isShared(entry);
+      if (entry.seq >= from && !isOfOriginal) {
+        for (const item of items) if (item.type === 'call-answered') countCall(item, before);
         for (const [tool, times] of recovered) count({ tools: { [tool]: { ...NO_CALLS, recovered: times } } });
         if (isBatchOver) count({ loop: batchMetrics([...ran.values()].flat()) });
         if (isEnd) count({ loop: endMetrics(state, counted) });
       }
-      if (isEnd) counted = state;
+      if (isEnd || isOfOriginal) counted = state;
       if (isBatchOver) ran.clear();
     },
   };
+}
+
+/** Whether the original of a fork has counted an entry. What the fork took over besides what it shares is older than the fork. */
+function sharedBy({ parent }: Extract<Event, { type: 'run-started' }>): (entry: AppliedEntry['entry']) => boolean {
+  const { seq: last, at: madeAt = -Infinity } = parent ?? {};
+  return last === undefined ? () => false : ({ seq, event }) => seq <= last || event.at < madeAt;
 }
 
 /** The metrics of a stored run, from an entry on. Undefined if its entries do not replay. */
@@ -214,8 +245,6 @@ function batchMetrics(spans: readonly Span[]): Partial<LoopMetrics> {
   return most > 1 ? { parallelBatches: 1, maxConcurrency, wallTimeSavedMs: sum - wall } : { maxConcurrency };
 }
 
-const MAX_MESSAGE = 200;
-
 function firstLine(text: string): string {
-  return text.slice(0, MAX_MESSAGE).split('\n', 1)[0]!;
+  return loggedText(text.split('\n', 1)[0]!);
 }

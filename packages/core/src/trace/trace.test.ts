@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
+import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { JournalEntry } from '../journal/port.ts';
 import { manualClock } from '../testing/manual-clock.ts';
@@ -14,6 +15,7 @@ import {
   metricsOf,
   NO_METRICS,
   percentile,
+  UNKNOWN_TOOL,
   type Metrics,
 } from './metrics.ts';
 import { traceIdOf, traceOf, type Trace } from './trace.ts';
@@ -129,7 +131,8 @@ test('what is refused, denied or wrong has a category, a code and what the run r
   ]);
   const { tools } = await total(entries);
   expect(errorCount(tools['work']!)).toBe(2);
-  expect([tools['work']!.ran, tools['work']!.recovered, tools['nothing']!.ran]).toEqual([2, 2, 0]);
+  expect([tools['work']!.ran, tools['work']!.recovered, tools[UNKNOWN_TOOL]!.ran]).toEqual([2, 2, 0]);
+  expect(Object.keys(tools)).toEqual([UNKNOWN_TOOL, 'work']);
 });
 
 test('a limit, a model and a guardrail that ended the run are failures of high severity', async () => {
@@ -173,6 +176,30 @@ test('what happened counts for the hour in which it did', async () => {
   await running;
   const hours = (await metricsOf(await journal.read('late')))!;
   expect([...hours.keys()]).toEqual([HOUR_MS]);
+});
+
+test('a fork counts only what it did itself', async () => {
+  const quick = tool({ name: 'quick', description: '', effect: 'pure', execute: () => 'done' });
+  const calling = (count: number) => ({ calls: Array.from({ length: count }, () => ({ name: 'quick' })) });
+  const model = scriptedModel([calling(2), calling(1), 'Done.']);
+  const original = await journalOf('original', { model, tools: [quick] });
+  const { seq } = original.find(({ event }) => event.type === 'tool-settled')!;
+  await clock.advance(1_000);
+  await forkRun({ journal, runId: 'original', at: seq, newRunId: 'forked', clock });
+  expect((await total(await journal.read('forked'))).tools).toEqual({});
+  const answering = scriptedModel([calling(3), 'Done.']);
+  await runLoop({ model: answering, tools: [quick], runId: 'forked', journal, clock });
+  const { loop, tools } = await total(await journal.read('forked'));
+  expect(tools['quick']!.calls).toBe(3);
+  // Its first turn began in the original.
+  expect([loop.turns, loop.calls, loop.runs]).toEqual([1, 3, { completed: 1 }]);
+});
+
+test('tools can have the names of what every object has', async () => {
+  const named = tool({ name: 'constructor', description: '', effect: 'pure', execute: () => 'done' });
+  const model = scriptedModel([{ calls: [{ name: 'constructor' }, { name: 'constructor' }] }, 'Done.']);
+  const { tools } = await total(await journalOf('names', { model, tools: [named] }));
+  expect(tools['constructor']!.calls).toBe(2);
 });
 
 test('a run continues the trace that it was given, and child runs that of the run above', () => {
