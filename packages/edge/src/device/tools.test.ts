@@ -164,6 +164,14 @@ describe('a call', () => {
     expect(await call(strict, 'bash', { command: 'touch x' })).toMatchObject({ error_type: 'permission_denied' });
   });
 
+  it('counts for a rate only if its own policy has one', async () => {
+    const outcomes = (on: Runner): Promise<readonly Outcome[]> =>
+      Promise.all(Array.from({ length: 12 }, () => call(on, 'glob', { pattern: '*' })));
+    const isRefused = ({ error_type: type }: Outcome): boolean => type === 'permission_denied';
+    expect((await outcomes(runner())).filter(isRefused)).toEqual([]);
+    expect((await outcomes(runner({ rules: { rate: { second: 2 } } }))).filter(isRefused)).not.toEqual([]);
+  });
+
   it('gives a tool the id of the request, and reports what it prints', async () => {
     addPackage('key', TEMPERATURE.replace('temperature', 'key'), 'echo "$TREADLE_CALL_KEY"');
     const printed: unknown[] = [];

@@ -11,7 +11,14 @@ import {
   type ToolResult,
   type Verdict,
 } from '@treadle/core';
-import { checkRules, policy, type Analysers, type PolicyRules, type RulePolicy } from '@treadle/core/policy';
+import {
+  checkRules,
+  policy,
+  type Analysers,
+  type PolicyRules,
+  type RateStore,
+  type RulePolicy,
+} from '@treadle/core/policy';
 import {
   applyPatchTool,
   bashTool,
@@ -136,7 +143,12 @@ async function loadTools(settings: ToolSettings): Promise<Loaded> {
   const { folder, capabilities, offer, timeoutMs } = settings;
   const rules = rulesOf(settings);
   const home = homedir();
-  const judging = policy(rules, { folder, home, analysers: analysersOf(folder, rules) });
+  const judging = policy(rules, {
+    folder,
+    home,
+    analysers: analysersOf(folder, rules),
+    ...(rules.rate === undefined && { rates: UNCOUNTED }),
+  });
   const ops = local(folder, { check: hiding(policyCheck(judging, folder), settings) });
   const names = new Set(offer.flatMap((word) => SETS[word] ?? [word]));
   const taken = builtInTools(ops).map(({ name }) => name);
@@ -188,6 +200,9 @@ async function loadTools(settings: ToolSettings): Promise<Loaded> {
     },
   };
 }
+
+/** The orchestrator counts the calls of each caller. The device cannot tell callers apart, and its queue limits what it takes. */
+const UNCOUNTED: RateStore = { add: () => [] };
 
 /** A permission that the device does not have is refused, whatever the rules say. */
 function rulesOf({ rules, capabilities }: ToolSettings): PolicyRules {
