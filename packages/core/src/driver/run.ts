@@ -14,7 +14,7 @@ import { textOf } from '../messages.ts';
 import { newRunId, systemClock, type Clock } from '../platform.ts';
 import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { checkOptions, checkSettings } from '../known-options.ts';
-import { duplicateTool, factsOf, toolsByName, type Tool } from '../tools/tool.ts';
+import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
 import {
   answerEvent,
@@ -293,7 +293,7 @@ export function driveRun(
             const { holdResource } = await import('./resources.ts');
             return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
-          offer: (offered) => offerTools(context!, offered),
+          offer: async (offered, used) => (await import('./offer.ts')).offerTools(context!, offered, used),
           startRun:
             options.startRun &&
             (async (call, run) =>
@@ -409,27 +409,6 @@ function toolsChanged(context: RunContext, tools: ReadonlyMap<string, Tool>, sta
   }
   requirePrices(opening.rules.limits, { ...options, tools: changed });
   return { type: 'tools-changed', at: clock.now(), tools: currentTools(state, changed), from: 'next-turn' };
-}
-
-/** Adds tools from the next turn on. Those that the run has stay, unless this process has no code for them. */
-async function offerTools(context: RunContext, offered: readonly Tool[]): Promise<void> {
-  const { options, opening, readResult, clock } = context;
-  const before = context.state();
-  const had = before.nextTools ?? before.tools;
-  const executors = context.changedTools?.tools ?? context.tools;
-  const added = [...toolsByName(offered).values()].filter(
-    ({ name }) => name === readResult?.name || !executors.has(name) || !had.some((one) => one.name === name),
-  );
-  if (added.length === 0) return;
-  const names = new Map(added.map((one) => [one.name, one]));
-  if (readResult && names.has(readResult.name))
-    throw duplicateTool(readResult.name, 'tools', 'the run itself', 'offer');
-  checkAgents({ ...options, tools: added });
-  requirePrices(opening.rules.limits, { ...options, tools: added });
-  const tools = [...had.filter(({ name }) => !names.has(name)), ...added.map(factsOf)];
-  const recorded = context.record({ type: 'tools-changed', at: clock.now(), tools, from: 'next-turn' });
-  if (context.state() !== before) changeExecutors(context, new Map([...executors, ...names]), before.turn);
-  await recorded;
 }
 
 /** Calls at the end of the input are those of turn 0. */

@@ -1,16 +1,7 @@
 import { TreadleError } from '../errors.ts';
 import { textOf, type Message } from '../messages.ts';
 import { callerOf } from './family.ts';
-import type {
-  BlobBytes,
-  BlobContent,
-  JournalEntry,
-  RunFilter,
-  RunStatus,
-  RunStore,
-  RunSummary,
-  Snapshot,
-} from './port.ts';
+import type { BlobBytes, BlobContent, JournalEntry, RunStatus, RunStore, RunSummary, Snapshot } from './port.ts';
 
 interface StoredRun {
   readonly entries: JournalEntry[];
@@ -103,17 +94,8 @@ export function memoryJournal(): RunStore {
 
     async list(filter = {}) {
       const all = [...summaries()];
-      const { after } = filter;
-      const last = after && all.findIndex(({ runId }) => runId === after.runId);
-      const found = all.filter((summary, index) => {
-        const later = after && summary.startedAt - after.startedAt;
-        // Without the last run of the previous page, all that started at its time are listed again.
-        return isWanted(summary, filter) && !(later! > 0 || (later === 0 && last! >= 0 && index >= last!));
-      });
-      return found
-        .reverse()
-        .sort((a, b) => (filter.due ? a.wakeAt! - b.wakeAt! : b.startedAt - a.startedAt))
-        .slice(0, filter.limit ?? 100);
+      const { wantedRuns } = await import('./wanted-runs.ts');
+      return wantedRuns(all, filter);
     },
 
     isDriven: async (runId) => runs.get(runId)?.token !== undefined,
@@ -176,33 +158,6 @@ export function memoryJournal(): RunStore {
       }
     },
   };
-}
-
-/** What a filter names, a run has to have. */
-const COMPARED = ['runId', 'model', 'parent', 'tenant', 'session', 'task'] as const;
-
-function isWanted(summary: RunSummary, filter: RunFilter): boolean {
-  const { status, startedAt, recovered, wakeAt } = summary;
-  const { due } = filter;
-  return (
-    COMPARED.every((name) => filter[name] === undefined || filter[name] === summary[name]) &&
-    (filter.title === undefined || lowerCase(summary.title).includes(lowerCase(filter.title))) &&
-    startedAt >= (filter.since ?? -Infinity) &&
-    startedAt < (filter.before ?? Infinity) &&
-    (!due || (wakeAt !== undefined && wakeAt >= (due.from ?? -Infinity) && wakeAt <= due.to)) &&
-    (filter.recovered === undefined || recovered !== undefined) &&
-    (filter.status?.includes(status) ?? true) &&
-    Object.entries(filter.labels ?? {}).every(([name, value]) => hasLabel(summary, name, value))
-  );
-}
-
-function hasLabel({ labels = {} }: RunSummary, name: string, value: string): boolean {
-  return Object.hasOwn(labels, name) && labels[name] === value;
-}
-
-/** Of ASCII letters, as databases do it. */
-function lowerCase(text: string): string {
-  return text.replaceAll(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
 /** Throws `invalid-input` for bytes that a store cannot keep. */

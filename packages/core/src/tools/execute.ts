@@ -223,7 +223,7 @@ export interface CallHost {
   /** The questions of the call with this key. */
   readonly asked: (key: string) => ToolContext['asked'];
   readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
-  readonly offer: ToolContext['offer'];
+  readonly offer: (tools: readonly Tool[], signal: AbortSignal) => Promise<void>;
   readonly startRun?: ((call: RunningCall, run: NewRun) => Promise<StartedByCall>) | undefined;
 }
 
@@ -303,8 +303,7 @@ class CallContext implements ToolContext {
     const { signal } = this;
     return async (tools) => {
       if (!host) throw new TreadleError('no-run', 'Only a call of a run can offer tools.');
-      signal.throwIfAborted();
-      return host.offer(tools);
+      return host.offer(tools, signal);
     };
   }
 }
