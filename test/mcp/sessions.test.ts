@@ -75,11 +75,18 @@ interface Message {
 /** Which server gets a request. */
 type Route = (sent: Message & { readonly http: string }) => 0 | 1;
 
+interface Listening {
+  /** Called when the client has the stream of its session. */
+  readonly onOpened?: () => void;
+  /** The client asks for the stream of its session then. */
+  readonly after?: Promise<unknown>;
+}
+
 /** The official client, whose requests reach the servers that `route` says. */
 async function clientOf(
   { servers }: TwoServers,
   route: Route,
-  onListening: () => void = () => {},
+  { onOpened, after }: Listening = {},
 ): Promise<{ readonly client: Client; readonly transport: StreamableHTTPClientTransport } & AsyncDisposable> {
   const client = new Client({ name: 'test', version: '1.0.0' }, { capabilities: { elicitation: {} } });
   const transport = new StreamableHTTPClientTransport(new URL('http://treadle/mcp'), {
@@ -87,8 +94,9 @@ async function clientOf(
     async fetch(_, init) {
       const message = typeof init?.body === 'string' ? (JSON.parse(init.body) as Message) : {};
       const http = init?.method ?? 'GET';
+      if (http === 'GET') await after;
       const answer = await fetch(`${servers[route({ ...message, http })].url}/mcp`, init);
-      if (http === 'GET') onListening();
+      if (http === 'GET') onOpened?.();
       return answer;
     },
   });
@@ -130,6 +138,43 @@ function holding(): { readonly hold: Tool; readonly called: Promise<void>; reado
     },
   });
   return { hold, called: called.promise, cancelled: cancelled.promise };
+}
+
+/** A run of the client that waits for it. */
+async function waitingRun(
+  { servers: [server] }: TwoServers,
+  client: Client,
+): Promise<{
+  readonly uri: string;
+  readonly cancel: () => Promise<void>;
+  /** Resolves when the client is told that the run has changed. */
+  readonly updated: Promise<void>;
+}> {
+  const asked = Promise.withResolvers<void>();
+  client.setRequestHandler(ElicitRequestSchema, () => {
+    asked.resolve();
+    return new Promise(() => {});
+  });
+  client.callTool({ name: 'erase' }).catch(() => {});
+  await asked.promise;
+  const ann = { authorization: 'Bearer tk_ann' };
+  const { id } = (await server.send('GET', '/v1/runs', undefined, ann)).body.data[0];
+  const uri = `treadle://runs/${id}`;
+  return {
+    uri,
+    updated: updateOf(client, uri),
+    cancel: async () => void (await server.send('POST', `/v1/runs/${id}/cancel`, undefined, ann)),
+  };
+}
+
+/** Resolves when the client is told that a resource has changed. */
+async function updateOf(client: Client, uri: string, onTold: (uri: string) => void = () => {}): Promise<void> {
+  const updated = Promise.withResolvers<void>();
+  client.setNotificationHandler(ResourceUpdatedNotificationSchema, ({ params }) => {
+    onTold(params.uri);
+    if (params.uri === uri) updated.resolve();
+  });
+  await updated.promise;
 }
 
 /** Sends one message, or ends the session. */
@@ -231,7 +276,7 @@ describe.each(STORES)('a session on two servers with $name', ({ open }) => {
     await using opened = await clientOf(
       both,
       ({ http, method }) => (http === 'GET' || method === 'tools/call' ? 0 : 1),
-      listening.resolve,
+      { onOpened: listening.resolve },
     );
     const [asked, updated] = [Promise.withResolvers<void>(), Promise.withResolvers<string>()];
     opened.client.setRequestHandler(ElicitRequestSchema, () => {
@@ -257,10 +302,76 @@ describe.each(STORES)('a session on two servers with $name', ({ open }) => {
     expect(Buffer.from(value!).toString()).toContain(uri);
   });
 
+  test('tells its client of a run that has changed before the server with its stream knew of the subscription', async () => {
+    const heard = Promise.withResolvers<void>();
+    let isFirst = true;
+    await using both = await twoServers(
+      async () => {
+        const store = await open();
+        if (!isFirst) return store;
+        isFirst = false;
+        const watch: typeof store.streams.watch = (stream, listener) =>
+          store.streams.watch(stream, () => void heard.promise.then(listener));
+        return { ...store, streams: { ...store.streams, watch } };
+      },
+      { tools: [erase], keys },
+    );
+    const listening = Promise.withResolvers<void>();
+    await using opened = await clientOf(
+      both,
+      ({ http, method }) => (http === 'GET' || method === 'tools/call' ? 0 : 1),
+      { onOpened: listening.resolve },
+    );
+    const run = await waitingRun(both, opened.client);
+    await listening.promise;
+    await opened.client.subscribeResource({ uri: run.uri });
+    await run.cancel();
+    heard.resolve();
+    await run.updated;
+  });
+
+  test.each([0, 1] as const)(
+    'tells its client of a run that has changed before it has a stream, at server %i',
+    async (at) => {
+      await using both = await twoServers(open, { tools: [erase], keys });
+      const changed = Promise.withResolvers<void>();
+      await using opened = await clientOf(both, ({ http }) => (http === 'GET' ? at : 0), { after: changed.promise });
+      const run = await waitingRun(both, opened.client);
+      await opened.client.subscribeResource({ uri: run.uri });
+      await using other = await clientOf(both, () => 0);
+      const isOtherTold = updateOf(other.client, run.uri);
+      await other.client.subscribeResource({ uri: run.uri });
+      await run.cancel();
+      // It has subscribed later, so it is told later.
+      await isOtherTold;
+      changed.resolve();
+      await run.updated;
+    },
+  );
+
+  test('does not tell its client at the other server of a run that it does not watch any more', async () => {
+    await using both = await twoServers(open, { tools: [erase], keys });
+    const subscribed = Promise.withResolvers<void>();
+    await using opened = await clientOf(both, ({ http }) => (http === 'GET' ? 1 : 0), { after: subscribed.promise });
+    const { client } = opened;
+    const runs = [await waitingRun(both, client), await waitingRun(both, client)] as const;
+    const uris = runs.map(({ uri }) => uri);
+    const told: string[] = [];
+    const updated = updateOf(client, uris[1]!, (uri) => told.push(uri));
+    await client.subscribeResource({ uri: uris[0]! });
+    await client.unsubscribeResource({ uri: uris[0]! });
+    await client.subscribeResource({ uri: uris[1]! });
+    subscribed.resolve();
+    await updated;
+    expect(told).toEqual([uris[1]]);
+  });
+
   test('asks its client on the stream that it has at the other server', async () => {
     await using both = await twoServers(open, { tools: [erase], keys });
     const listening = Promise.withResolvers<void>();
-    await using opened = await clientOf(both, ({ http }) => (http === 'GET' ? 0 : 1), listening.resolve);
+    await using opened = await clientOf(both, ({ http }) => (http === 'GET' ? 0 : 1), {
+      onOpened: listening.resolve,
+    });
     opened.client.setRequestHandler(ElicitRequestSchema, () => ({ action: 'accept', content: { approve: true } }));
     await listening.promise;
     const { task } = await opened.client.request(

@@ -24,6 +24,7 @@ import type { Runs } from '../runs/runs.ts';
 import type { Callable, McpCalls } from './calls.ts';
 import type { CallEvent } from './projection.ts';
 import type { McpOptions } from './options.ts';
+import { isRepeated } from './session-transport.ts';
 import { callAsTask, hasTasks, LEGACY_TASKS, serveTasks, TASKS, type TaskMethods } from './task-methods.ts';
 import type { CallTasks, TaskState } from './tasks.ts';
 
@@ -192,26 +193,41 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
         if (!uri.startsWith(RUNS)) return {};
         const id = runIdIn(uri);
         if (id === undefined) throw new ResourceNotFoundError(uri);
-        await readRun(new URL(uri), id, callerOf(ctx));
-        if (watched.has(uri) || isClosed) return {};
-        if (watched.size >= MOST_WATCHED) {
-          const message = `You have subscribed to ${watched.size} runs, which is the limit of a session.`;
-          throw new ProtocolError(ProtocolErrorCode.InvalidParams, message);
+        // The client may unsubscribe while the run is read.
+        const begun = watched.has(uri) ? undefined : beginToWatch(uri);
+        try {
+          await readRun(new URL(uri), id, callerOf(ctx));
+        } catch (error) {
+          if (begun && watched.get(uri) === begun) watched.delete(uri);
+          throw error;
         }
+        if (!begun || isClosed || watched.get(uri) !== begun) return {};
         let timer: NodeJS.Timeout | undefined;
-        const stopWatching = watch(id, () => {
+        const update = (): void => {
           timer ??= setTimeout(() => {
             timer = undefined;
             void server.sendResourceUpdated({ uri }).catch(() => {});
           }, UPDATE_MS).unref();
-        });
+        };
+        const stopWatching = watch(id, update);
         watched.set(uri, () => {
           clearTimeout(timer);
           stopWatching();
         });
+        // It may have changed since the client has subscribed.
+        if (isRepeated(ctx.mcpReq)) update();
         return {};
       }),
     );
+    function beginToWatch(uri: string): () => void {
+      if (watched.size >= MOST_WATCHED) {
+        const message = `You have subscribed to ${watched.size} runs, which is the limit of a session.`;
+        throw new ProtocolError(ProtocolErrorCode.InvalidParams, message);
+      }
+      const begun = (): void => {};
+      watched.set(uri, begun);
+      return begun;
+    }
     server.setRequestHandler('resources/unsubscribe', ({ params: { uri } }) => {
       watched.get(uri)?.();
       watched.delete(uri);

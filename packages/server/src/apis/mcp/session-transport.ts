@@ -3,6 +3,7 @@ import {
   isJSONRPCResponse,
   WebStandardStreamableHTTPServerTransport,
   type JSONRPCMessage,
+  type JSONRPCNotification,
   type McpServer,
   type RequestId,
   type WebStandardStreamableHTTPServerTransportOptions,
@@ -46,6 +47,8 @@ export function sessionTransport({ by, tell, options }: SessionTransportOptions)
   const send = transport.send.bind(transport);
   /** Requests of the client that are being handled here. */
   const handled = new Set<RequestId>();
+  /** Updates of resources that were not sent, because the client has no stream here, by address. It gets them with the next one. */
+  const missed = new Map<unknown, JSONRPCNotification>();
   let isListening = false;
   let receive: NonNullable<typeof transport.onmessage> = () => {};
 
@@ -54,6 +57,7 @@ export function sessionTransport({ by, tell, options }: SessionTransportOptions)
       if (message.id !== undefined) handled.delete(message.id);
       return isRepeated(message) ? undefined : send(message, how);
     }
+    if (isUpdate(message) && !isListening) return void missed.set(message.params?.['uri'], message);
     const numbered = withNumbers(message, by);
     // Each server finds out by itself what has changed, so notifications are not for others.
     const isForOthers = how?.relatedRequestId === undefined && !isListening && numbered !== message;
@@ -83,7 +87,11 @@ export function sessionTransport({ by, tell, options }: SessionTransportOptions)
     transport,
     async connect(server) {
       await server.connect(transport);
-      receive = transport.onmessage!;
+      const onMessage = transport.onmessage!;
+      receive = (message, extra) => {
+        if ('method' in message && message.method === 'resources/unsubscribe') missed.delete(message.params?.['uri']);
+        onMessage(message, extra);
+      };
       // The SDK has no other way.
       // oxlint-disable-next-line unicorn/prefer-add-event-listener
       transport.onmessage = (message, extra) => {
@@ -95,6 +103,9 @@ export function sessionTransport({ by, tell, options }: SessionTransportOptions)
     },
     setListening(is) {
       isListening = is;
+      if (!is) return;
+      for (const message of missed.values()) void send(message).catch(() => {});
+      missed.clear();
     },
     apply(event) {
       if (event.type === 'sending' && isListening) void send(event.message).catch(() => {});
@@ -130,6 +141,11 @@ function concernsServer(message: JSONRPCMessage): boolean {
   return !isJSONRPCResponse(message) || serverOf(message.id) > 0;
 }
 
-function isRepeated({ id }: { readonly id?: RequestId | undefined }): boolean {
+function isUpdate(message: JSONRPCMessage): message is JSONRPCNotification {
+  return 'method' in message && message.method === 'notifications/resources/updated';
+}
+
+/** Whether a request was handled before, perhaps by another server. */
+export function isRepeated({ id }: { readonly id?: RequestId | undefined }): boolean {
   return typeof id === 'string' && id.startsWith(REPEATED);
 }
