@@ -294,7 +294,10 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     const file = path.join(folder, 'runs.db');
     const provider = await scriptedOpenAi([{ hang: 'I begin.' }, { hang: 'I begin.' }]);
     const killed = await startServer({ url: path.dirname(provider.baseURL) }, { store: file });
-    const stores = [sqliteStore(file), sqliteStore(file)];
+    const opened = [sqliteStore(file), sqliteStore(file)] as const;
+    // The other server does not look for runs to resume, which it would find within a second.
+    const requests = { ...opened[0].requests, undriven: async () => [] };
+    const stores = [{ ...opened[0], requests }, opened[1]];
     const start = (text: string, index: number, port = 0): Promise<InProcessServer> => {
       const model = { ...scriptedModel([text]), id: 'm' };
       const models = { default: 's0/openai-chat', models: new Map([['s0/openai-chat', model]]) };
@@ -338,7 +341,37 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     await two.getByText('Had two.').first().waitFor();
     for (const { page } of [atOther, atKilled]) await page.goto('about:blank');
     for (const server of [other, restarted]) await server[Symbol.asyncDispose]();
-    for (const store of stores) await store.close();
+    for (const store of opened) await store.close();
+    await provider.close();
+    await rm(folder, { recursive: true });
+  });
+
+  test('that a killed server has left go on at another one, and the page shows it', async () => {
+    const folder = await mkdtemp(path.join(tmpdir(), 'treadle-page-'));
+    const file = path.join(folder, 'runs.db');
+    const provider = await scriptedOpenAi([{ hang: 'I begin.' }]);
+    const killed = await startServer({ url: path.dirname(provider.baseURL) }, { store: file });
+    const store = sqliteStore(file);
+    const model = { ...scriptedModel(['Had it.']), id: 'm' };
+    const models = { default: 's0/openai-chat', models: new Map([['s0/openai-chat', model]]) };
+    const other = await startInProcess(model, { models, store });
+    await fetch(`${killed.url}/v1/responses`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ input: 'Take it', background: true }),
+    });
+    await provider.answered(1);
+    await using opened = await openPage(launched, `${other.url}/#/runs`);
+    const main = opened.page.getByRole('main');
+    await main.getByRole('link', { name: 'Take it' }).click();
+    await main.getByRole('heading', { name: 'Take it' }).waitFor();
+    await main.getByText('Running').waitFor();
+    await killed.kill();
+    await main.getByText('Completed', { exact: true }).waitFor();
+    await main.getByText('Had it.').first().waitFor();
+    await opened.page.goto('about:blank');
+    await other[Symbol.asyncDispose]();
+    await store.close();
     await provider.close();
     await rm(folder, { recursive: true });
   });
