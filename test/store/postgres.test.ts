@@ -1,6 +1,7 @@
-import { afterAll } from 'vitest';
+import { afterAll, expect, test } from 'vitest';
 import { storeContract } from './contract/store.ts';
 import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts';
+import { entry } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
 
@@ -41,3 +42,18 @@ async function tempStore(): Promise<TempStores> {
 }
 
 storeContract('PostgreSQL', tempStore, CASES);
+
+test('the lease of another machine with the same name is kept until it expires', async () => {
+  const one = await database.open({ holder: { host: 'box', pid: 7, startedAt: 'boot-1 70', place: 'boot-1' } });
+  const other = await database.open({ holder: { host: 'box', pid: 7, startedAt: 'boot-2 70', place: 'boot-2' } });
+  const unknown = await database.open({ holder: { host: 'box', pid: 2 ** 22 + 1 } });
+  const lease = await one.acquire('a');
+  for (const store of [other, unknown]) {
+    expect(await store.isDriven('a')).toBe(true);
+    await expect(store.acquire('a')).rejects.toMatchObject({ code: 'run-driven' });
+    await expect(store.append('a', [entry(0)])).rejects.toMatchObject({ code: 'run-driven' });
+  }
+  await one.append('a', [entry(0)], lease);
+  await lease.release();
+  await database.clear();
+});

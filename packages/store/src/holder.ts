@@ -9,7 +9,7 @@ import { isThreadEnded, pidNamespace, readPlace, readProcess, thisThread } from 
  *    the host says nothing about that: it can change, and containers that share pids have different names.
  * 2. A holder of the same place is alive or dead as the system says. One that the system says nothing about is not dead.
  * 3. A holder of an earlier boot of this machine is dead. A machine is recognised by the name of its host, outside of
- *    containers.
+ *    containers. Leases in a store that machines share do not rely on that (`isDeadHere`).
  * 4. Of every other holder nobody can say here whether it lives (`elsewhere`).
  * 5. Holders without a place (those of earlier versions, and where the system does not tell the boot) are compared by `host`.
  */
@@ -57,6 +57,14 @@ export function holderState(
   if (isHere) return stateHere(other);
   const isEarlierBoot = other.host === here.host && isMachine(other.place) && isMachine(here.place);
   return isEarlierBoot ? 'dead' : 'elsewhere';
+}
+
+/**
+ * Whether a holder has died, as far as `here` can see, in a store that machines share. They may have the same name, so a name
+ * says nothing.
+ */
+export function isDeadHere(other: Holder, here: Holder, stateHere: (other: Holder) => ProcessState): boolean {
+  return other.place !== undefined && other.place === here.place && stateHere(other) === 'dead';
 }
 
 /** Not a container, whose place also names its namespaces. */

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { TreadleError, type Lease } from '@treadle/core';
-import { holderState, type Holder, type ProcessState } from '../holder.ts';
+import { isDeadHere, type Holder, type ProcessState } from '../holder.ts';
 import { watchHolders } from '../records/watch-holders.ts';
 import { leaseLost, runDriven, storeClosed, type Driver } from '../records/errors.ts';
 import { bytes, text, type Database, type Query } from './connection.ts';
@@ -14,7 +14,7 @@ import type { Job, Jobs, Kind, RunQueue } from './run-queue.ts';
  *    driver that lost its lease can write nothing, even if the database was restored and gives the same tokens again.
  * 2. A lease is durable when it is acquired. What the database loses in a crash was therefore written with a lease that it knows.
  * 3. All leases of a store have one holder, a row of `holders`, and are renewed by it. Whether they have expired is decided by the
- *    clock of the database: `ttlMs` after its last renewal. Those of a process that is known here to be dead (`holderState`) are
+ *    clock of the database: `ttlMs` after its last renewal. Those of a process that is known here to be dead (`isDeadHere`) are
  *    free at once. A process that is frozen loses its leases.
  * 4. A driver starts an effect only if less than two thirds of `ttlMs` have passed since the store sent its last renewal, or after
  *    another one. A store that could not renew for `ttlMs` aborts its leases. Expired leases that nobody has taken over can be
@@ -155,6 +155,8 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     return Math.max(now.monotonic - renewedAt.monotonic, now.wall - renewedAt.wall);
   }
 
+  const isDead = (row: HolderColumns): boolean => isDeadHere(holderOfRow(row), holder, processState);
+
   async function headOf(query: Query, name: Buffer | null): Promise<HeadRow | undefined> {
     return (await query<HeadRow>(`${HEAD} WHERE h.run = $1`, [name])).rows[0];
   }
@@ -165,7 +167,7 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     if (held.has(row.nonce!)) return Infinity;
     if (row.left_ms === null) return 0;
     if (unreleased.has(row.nonce!)) return 0;
-    if (holderState(holderOfRow(row), holder, processState) === 'dead') return 0;
+    if (isDead(row)) return 0;
     return Math.max(0, row.left_ms);
   }
 
@@ -393,7 +395,7 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
     const { rows } = await db.urgent<HolderRow>(HOLDERS, [holderId]);
     return rows.map((row) => ({
       name: row.id,
-      isDead: row.left_ms <= 0 || holderState(holderOfRow(row), holder, processState) === 'dead',
+      isDead: row.left_ms <= 0 || isDead(row),
     }));
   });
 
@@ -410,7 +412,7 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
   async function expireDead(): Promise<void> {
     const { rows } = await db.read((query) => query<HolderRow>(HOLDERS, [holderId]));
     const dead = rows.filter(
-      (row) => row.left_ms > 0 && holderState(holderOfRow(row), holder, processState) === 'dead',
+      (row) => row.left_ms > 0 && isDead(row),
     );
     if (dead.length > 0) await db.write((query) => query(EXPIRE, [dead.map(({ id }) => id)]));
   }
