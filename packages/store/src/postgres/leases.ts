@@ -411,9 +411,7 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
 
   async function expireDead(): Promise<void> {
     const { rows } = await db.read((query) => query<HolderRow>(HOLDERS, [holderId]));
-    const dead = rows.filter(
-      (row) => row.left_ms > 0 && isDead(row),
-    );
+    const dead = rows.filter((row) => row.left_ms > 0 && isDead(row));
     if (dead.length > 0) await db.write((query) => query(EXPIRE, [dead.map(({ id }) => id)]));
   }
 
