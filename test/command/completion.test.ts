@@ -1,7 +1,7 @@
 import { spawnSync } from 'node:child_process';
 import { tmpdir } from 'node:os';
 import { describe, expect, test } from 'vitest';
-import { uses } from '../needs.ts';
+import { needs } from '../needs.ts';
 import { PROCESS_ENV } from '../process-env.ts';
 import { command } from './in-process.ts';
 import { playground } from './playground.ts';
@@ -49,7 +49,7 @@ function complete(shell: string, loaded: string, words: readonly string[], cwd =
 describe.each(Object.keys(COMPLETE))('%s', (shell) => {
   const isHere = spawnSync(shell, ['--version']).status === 0;
 
-  test.runIf(uses(shell, isHere))('completes commands, flags and values', async () => {
+  test.runIf(needs(shell, isHere))('completes commands, flags and values', async () => {
     const loaded = await script(shell);
     const first = complete(shell, loaded, ['treadle', 'ru']);
     expect(first.toSorted()).toEqual(['run', 'runs']);
@@ -61,7 +61,7 @@ describe.each(Object.keys(COMPLETE))('%s', (shell) => {
     expect(complete(shell, loaded, ['treadle', 'chat', '--output-sch'])).toEqual([]);
   });
 
-  test.runIf(uses(shell, isHere))('completes files after an @ where they are accepted', async () => {
+  test.runIf(needs(shell, isHere))('completes files after an @ where they are accepted', async () => {
     const loaded = await script(shell);
     const play = await playground();
     await play.write('notes/a.txt', '');
