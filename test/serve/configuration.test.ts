@@ -1,4 +1,4 @@
-import { mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, rename, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
@@ -229,6 +229,43 @@ describe('a configuration that is reloaded', () => {
     await rename(`${fixture.play.folder}/treadle.toml.new`, `${fixture.play.folder}/treadle.toml`);
     await server.logged!('the configuration was reloaded');
     expect((await server.get('/v1/models')).body.data.map(({ id }) => id)).toContain('play');
+  });
+
+  test('is noticed behind links that lead to another file, as in a volume of Kubernetes', async () => {
+    const at = (...parts: readonly string[]): string => path.join(fixture.play.folder, 'etc', ...parts);
+    const write = async (version: string, instructions: string): Promise<void> => {
+      await mkdir(at(version), { recursive: true });
+      const text = `[models.play]\nprovider = "demo"\n[server]\nreload = true\ninstructions = "${instructions}"\n`;
+      await writeFile(at(version, 'treadle.toml'), text);
+    };
+    await write('..1', 'one');
+    await symlink('..1', at('..data'));
+    await symlink('..data/treadle.toml', at('treadle.toml'));
+    const server = await fixture.serve('--config', 'etc/treadle.toml');
+    for (const version of ['..2', '..3']) {
+      await write(version, version);
+      await symlink(version, at('..data_tmp'));
+      await rename(at('..data_tmp'), at('..data'));
+      await server.logged!('"server.instructions"');
+      server.forgetLog!();
+    }
+    await writeFile(at('..3', 'treadle.toml'), 'nothing');
+    await server.logged!('the configuration was not reloaded');
+  });
+
+  test('changes nothing while its file does not exist, also with SIGHUP, and is noticed when it does again', async () => {
+    await fixture.configure('[server]\nreload = true\ninstructions = "Kept."', { text: ['one'] });
+    const file = path.join(fixture.play.folder, 'treadle.toml');
+    const server = await fixture.serve();
+    const text = await readFile(file, 'utf8');
+    await rm(file);
+    await server.logged!('there is no such file');
+    server.forgetLog!();
+    await server.reload!('there is no such file');
+    await server.respond({ input: 'hi' });
+    expect(JSON.stringify(fixture.provider.requests)).toContain('Kept.');
+    await writeFile(file, text.replace('Kept.', 'New.'));
+    await server.logged!('"server.instructions"');
   });
 });
 

@@ -15,6 +15,8 @@ export interface ServeCommand {
   reload?(logged: string): Promise<void>;
   /** Resolves when the log has a line with this text. */
   logged?(text: string): Promise<void>;
+  /** `logged` and `reload` look only at lines from now on. */
+  forgetLog?(): void;
   /** Sends the signal; resolves when the command has ended. */
   stop(signal?: NodeJS.Signals): Promise<Ended>;
 }
@@ -103,7 +105,7 @@ export function useServeFixture(): ServeFixture {
 }
 
 async function startInProcess(cwd: string, args: readonly string[]): Promise<ServeCommand> {
-  const { io, written, waitFor, interrupt, terminate, reload } = testIo({ cwd, isTTY: false });
+  const { io, written, waitFor, forgetLog, interrupt, terminate, reload } = testIo({ cwd, isTTY: false });
   const ended = main(['serve', '--port', '0', ...args], io).then((code): Ended => ({ code, signal: null, ...written }));
   await Promise.race([
     waitFor('\n', 'stdout'),
@@ -114,6 +116,7 @@ async function startInProcess(cwd: string, args: readonly string[]): Promise<Ser
   return {
     ...httpClient(written.stdout),
     logged: (text) => waitFor(text, 'stderr'),
+    forgetLog,
     reload(logged) {
       reload();
       return waitFor(logged, 'stderr');
@@ -133,6 +136,8 @@ export interface TestIo {
   readonly written: { readonly stdout: string; readonly stderr: string };
   /** Resolves when the text was written. */
   waitFor(text: string, where: 'stdout' | 'stderr'): Promise<void>;
+  /** `waitFor` looks only at what is written to `stderr` from now on. */
+  forgetLog(): void;
   /** Simulates SIGINT. */
   interrupt(): void;
   /** Simulates SIGTERM. */
@@ -144,6 +149,7 @@ export interface TestIo {
 export function testIo({ cwd, isTTY }: { readonly cwd: string; readonly isTTY: boolean }): TestIo {
   const written = { stdout: '', stderr: '' };
   const watchers = new Set<() => void>();
+  const seen = { stdout: 0, stderr: 0 };
   const listeners = { interrupt: (): void => {}, terminate: (): void => {}, reload: (): void => {} };
   /** Records text in `write`, so that all of it is in `written` when the command has ended. */
   const output = (name: keyof typeof written): PassThrough & { readonly isTTY: boolean } => {
@@ -181,11 +187,12 @@ export function testIo({ cwd, isTTY }: { readonly cwd: string; readonly isTTY: b
     waitFor: (text, where) =>
       new Promise((resolve) => {
         const watcher = (): void => {
-          if (written[where].includes(text)) resolve();
+          if (written[where].includes(text, seen[where])) resolve();
         };
         watchers.add(watcher);
         watcher();
       }),
+    forgetLog: () => void (seen.stderr = written.stderr.length),
     interrupt: () => listeners.interrupt(),
     terminate: () => listeners.terminate(),
     reload: () => listeners.reload(),

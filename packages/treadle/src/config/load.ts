@@ -27,7 +27,11 @@ export async function loadConfig(where: { cwd: string; folder: string; file?: st
   const text = await readConfig(path, file);
   if (text !== undefined) return { config: parseConfig(text, file), file, path, named };
   if (!named) return { config: {}, named };
-  throw new CommandError(`The configuration ${file} cannot be read: there is no such file.`);
+  throw missingConfig(file);
+}
+
+export function missingConfig(file: string): CommandError {
+  return new CommandError(`The configuration ${file} cannot be read: there is no such file.`);
 }
 
 /** The text of a configuration file; undefined if it does not exist. `name`: for messages. */

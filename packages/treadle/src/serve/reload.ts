@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, statSync, watch, type FSWatcher } from 'node:fs';
+import { existsSync, readdirSync, readlinkSync, statSync, watch, type FSWatcher } from 'node:fs';
 import path from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import type { Config } from '../config/config.ts';
@@ -92,17 +92,87 @@ function differences(before: object, after: object): readonly string[] {
 /** An editor writes a file in several steps. */
 const SETTLE_MS = 100;
 
-/** Calls `listener` after the file has changed, also if another one takes its place. Returns a function that ends that. */
+/**
+ * Calls `listener` after the file has changed, also if another one takes its place, or a link on its way leads elsewhere. Returns a
+ * function that ends that.
+ */
 function watchFile(file: string, listener: () => void): () => void {
   const settled = settling(listener);
-  // The folder, because editors replace the file.
-  const watcher = watchFolder(path.dirname(file), (name) => {
-    if (name === null || name === path.basename(file)) settled.start();
-  });
+  const watchers = new Map<string, FSWatcher>();
+  let known = versionOf(file);
+
+  function look(): void {
+    const found = versionOf(file);
+    if (found === known) return;
+    known = found;
+    follow();
+    settled.start();
+  }
+
+  // Folders, because editors replace the file.
+  function follow(): void {
+    const folders = foldersOn(file);
+    for (const [folder, watcher] of watchers) {
+      if (folders.has(folder)) continue;
+      watcher.close();
+      watchers.delete(folder);
+    }
+    for (const folder of folders) if (!watchers.has(folder)) add(folder);
+  }
+
+  function add(folder: string): void {
+    try {
+      watchers.set(folder, watchFolder(folder, look));
+    } catch {
+      // It does not exist at the moment. The links that lead to it are watched.
+    }
+  }
+
+  follow();
   return () => {
     settled.stop();
-    watcher.close();
+    for (const watcher of watchers.values()) watcher.close();
   };
+}
+
+/** Differs after each change. Undefined: there is no such file. */
+function versionOf(file: string): string | undefined {
+  try {
+    const { dev, ino, size, ctimeMs } = statSync(file);
+    return [dev, ino, size, ctimeMs].join(' ');
+  } catch {
+    return undefined;
+  }
+}
+
+const MOST_LINKS = 40;
+
+/** The folders that decide what a path leads to: its own, and those that contain a link on the way. */
+function foldersOn(file: string): ReadonlySet<string> {
+  const folders = new Set([path.dirname(file)]);
+  let at = path.parse(file).root;
+  let names = path.relative(at, file).split(path.sep);
+  for (let links = 0; names.length > 0 && links < MOST_LINKS;) {
+    const next = path.join(at, names.shift()!);
+    const target = linkAt(next);
+    if (names.length === 0 || target !== undefined) folders.add(at);
+    if (target === undefined) at = next;
+    else {
+      links++;
+      const found = path.resolve(at, target, ...names);
+      at = path.parse(found).root;
+      names = path.relative(at, found).split(path.sep);
+    }
+  }
+  return folders;
+}
+
+function linkAt(file: string): string | undefined {
+  try {
+    return readlinkSync(file);
+  } catch {
+    return undefined;
+  }
 }
 
 /** Calls `listener` after one of the files that are followed has changed. */

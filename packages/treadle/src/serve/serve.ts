@@ -10,7 +10,7 @@ import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
-import type { LoadedConfig } from '../config/load.ts';
+import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore, storeText } from '../config/store.ts';
 import { openAgents, problemText } from '../agents/command-agents.ts';
@@ -151,7 +151,11 @@ export const serveCommand: Command = defineCommand({
       /** A configuration with errors changes nothing. */
       const reload = async (resolve: () => Promise<CommandContext>): Promise<void> => {
         try {
-          const offer = await offeredBy(values, await resolve(), io);
+          const found = await resolve();
+          const { file, path } = applied.loaded;
+          // At the start it need not exist. Without what it has set, the server could do more.
+          if (path !== undefined && found.loaded.path === undefined) throw missingConfig(file!);
+          const offer = await offeredBy(values, found, io);
           const { context: now } = offer;
           const { config } = now.loaded;
           const changes = configChanges(started, applied.loaded.config, config);
