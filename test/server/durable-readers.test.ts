@@ -122,6 +122,27 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
   expect((await fetch(`${server.url}/metrics`)).status).toBe(200);
 });
 
+/** Those that tell nothing that is stored. `/readyz` says that the store fails. */
+const UNSTORED = ['/', '/assets/{file}', '/healthz', '/readyz', '/metrics'];
+
+test('no route of the OpenAPI document answers while nothing can be synced, also not that a request is invalid', async () => {
+  await using disk = await heldDisk();
+  await using server = await startInProcess(model(), { store: disk.store });
+  const { body: document } = await server.send('GET', '/openapi.json');
+  disk.fail();
+  await commitElsewhere(disk);
+  const requests = Object.entries(document.paths as Record<string, object>).flatMap(([path, operations]) =>
+    UNSTORED.includes(path) ? [] : Object.keys(operations).map((method) => [method.toUpperCase(), path] as const),
+  );
+  const answered = requests.map(async ([method, path]) => {
+    const init = method === 'GET' || method === 'DELETE' ? { method } : { ...json({}), method };
+    const { status } = await fetch(server.url + path.replaceAll(/\{\w+\}/g, 'x1'), init);
+    return [method, path, status];
+  });
+  expect(await Promise.all(answered)).toEqual(requests.map((one) => [...one, 503]));
+  expect(requests.map(([, path]) => path)).toEqual(expect.arrayContaining(['/v1/traces', '/v1/chat/ag-ui', '/mcp']));
+});
+
 test('a response waits for one sync that covers what another server has committed; then nobody waits until something changes', async () => {
   await using disk = await heldDisk();
   await using server = await startInProcess(model(), { store: disk.store });
