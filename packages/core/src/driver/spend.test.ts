@@ -4,6 +4,7 @@ import { memoryJournal } from '../journal/memory.ts';
 import { memoryBudgets, type Budgets } from '../ledger/budgets.ts';
 import type { Amounts, Ledger } from '../ledger/port.ts';
 import type { Model, ModelErrorCode, ModelReply } from '../model.ts';
+import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
 import { handoff } from './handoff.ts';
@@ -367,6 +368,27 @@ test('a ledger that returns neither answer stops the run', async () => {
     message: expect.stringContaining('reserve returned'),
   });
 });
+
+test.each([
+  ['forward by 20 minutes', 20 * 60_000],
+  ['back by an hour', -60 * 60_000],
+])(
+  'the time that an effect took is settled by the monotonic clock, also if the clock is set %s meanwhile',
+  async (_, ms) => {
+    const steady = manualClock();
+    let offset = 0;
+    const clock = { ...steady, now: () => steady.now() + offset };
+    const took: unknown[] = [];
+    const ledger: Ledger = { ...recording(), settle: (_key, { durationMs }) => void took.push(durationMs) };
+    const wait = tool({
+      name: 'add',
+      description: 'Adds',
+      execute: async () => (await steady.advance(5), (offset += ms), await steady.advance(5), '3'),
+    });
+    await runLoop({ model: scriptedModel([calling, 'Three.']), tools: [wait], ledger, clock, input: 'Add.' });
+    expect(took).toEqual([0, 10, 0]);
+  },
+);
 
 test.each([{ cost: -1 }, { cost: Number.NaN }, { tips: 1 }])('rejects a tool that spends %j', (spends) => {
   expect(() => tool({ name: 'add', description: 'Adds', spends: spends as Amounts })).toThrow('"spends" of tool "add"');

@@ -233,11 +233,13 @@ function settleSpending(context: RunContext, effect: Effect, settle: Settle): Se
   const { options, opening, controller, state, runId, clock } = context;
   const ledger = options.ledger!;
   const key = `${runId}/${effect.type === 'verify-tool' ? toolEffectId(effect.call) : effect.id}`;
-  const startedAt = clock.now();
+  // The clock can be set meanwhile.
+  const time = (): number => clock.monotonic?.() ?? clock.now();
+  const startedAt = time();
   /** A child run counts the time of its own effects. */
   const isTimed = effect.type !== 'verify-tool' && !(effect.type === 'call-tool' && effect.call.limits);
   const used = (amounts: Amounts): Amounts =>
-    isTimed ? { ...amounts, durationMs: Math.max(0, clock.now() - startedAt) } : amounts;
+    isTimed ? { ...amounts, durationMs: Math.max(0, Math.round(time() - startedAt)) } : amounts;
   const hasEnded = (): boolean => state().phase.type === 'ended';
   const settleFailure = (error: ModelError, attempts?: readonly Attempt[]): void | Promise<void> => {
     if (isUnused(error, attempts)) return ledger.release(key);
