@@ -84,7 +84,7 @@ function operatingTools(link: EdgeLink, device: string, prefix: string): readonl
       ...one,
       name: `${prefix}${one.name}`,
       description: `${one.description}\n\n(On the device "${device}".)`,
-      ...(one.touches && { touches: (input) => placedOn(device, one.touches!(input)) }),
+      ...(one.touches && { touches: (input) => placedOn(device, () => one.touches!(input)) }),
     }));
 }
 
@@ -193,13 +193,33 @@ function touchesOf(
   builtIn: Tool | undefined,
   input: Fields,
 ): readonly Touch[] {
-  const own = builtIn?.touches ? builtIn.touches(input) : touches && touchesFrom(touches, input);
-  return placedOn(device, own ?? [{ type: 'unknown' }]);
+  return placedOn(device, () =>
+    builtIn?.touches ? builtIn.touches(input) : touches?.every(hasField) ? touchesFrom(touches, input) : undefined,
+  );
 }
 
-function placedOn(device: string, touches: readonly Touch[]): readonly Touch[] {
+const FIELDS: Readonly<Record<string, string>> = {
+  read: 'path',
+  write: 'path',
+  command: 'command',
+  url: 'url',
+  session: 'session',
+};
+
+function hasField(template: Readonly<Record<string, string>>): boolean {
+  return Object.hasOwn(template, FIELDS[template['type']!]!);
+}
+
+/** `touches` returns undefined, or throws, if it is unknown what is touched. The device always is. */
+function placedOn(device: string, touches: () => readonly Touch[] | undefined): readonly Touch[] {
   const on: Place = { type: 'device', name: device };
-  const placed = touches.map((touch): Touch =>
+  let own: readonly Touch[] | undefined;
+  try {
+    own = touches();
+  } catch {
+    own = undefined;
+  }
+  const placed = (own ?? [{ type: 'unknown' } as const]).map((touch): Touch =>
     touch.type === 'unknown' || touch.type === 'device' ? touch : { ...touch, on },
   );
   return [{ type: 'device', device }, ...placed];

@@ -533,6 +533,15 @@ describe('touches', () => {
       'outside',
     ]);
   });
+
+  it.each([
+    { why: 'names an argument that the call does not have', touches: [{ type: 'read', path: '{path}' }] },
+    { why: 'has another field than its type', touches: [{ type: 'read', command: 'x' }] },
+  ])('include the device if a template $why', async ({ touches }) => {
+    await device({ ...runner(), describe: async () => ({ ...DESCRIBED, tools: [{ ...BASH, touches }] }) });
+    const [cat] = deviceTools(await ready(), 'pi');
+    expect(cat!.touches!({ command: 'x' })).toEqual([{ type: 'device', device: 'pi' }, { type: 'unknown' }]);
+  });
 });
 
 describe('clocks', () => {
