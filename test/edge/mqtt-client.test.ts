@@ -195,6 +195,32 @@ describe('keys and certificates', () => {
     expect(device.messages).toHaveLength(1);
   });
 
+  it('a device cannot take the connection of another one, nor speak for it', async () => {
+    const users = {
+      boss: { password: 'p' },
+      pi: { password: 'q', device: 'pi' },
+      desk: { password: 'r', device: 'desk' },
+    };
+    const broker = await openBroker({ prefix: 'treadle', users });
+    opened.push(broker);
+    const { url } = broker;
+    const subscriptions = [{ topic: 'treadle/agents/+/status', qos: 1 }] as const;
+    const boss = client({ url, username: 'boss', password: 'p', subscriptions });
+    const pi = client({ url, username: 'pi', password: 'q', clientId: 'treadle-edge-pi' });
+    await Promise.all([boss.connected(), pi.connected()]);
+    const will = { topic: 'treadle/agents/pi/status', payload: 'forged', qos: 1 } as const;
+    const asPi = { url, username: 'desk', password: 'r', clientId: 'treadle-edge-pi', will };
+    const first = client(asPi);
+    await first.connected();
+    // It takes the connection of the first one, which is of the same user. The broker publishes the will of that.
+    const second = client(asPi);
+    await Promise.all([second.connected(), first.disconnected()]);
+    await first.close();
+    await pi.publish({ topic: 'treadle/agents/pi/status', payload: 'mine', qos: 1 });
+    expect(await boss.received(1)).toEqual(['treadle/agents/pi/status mine']);
+    expect(pi.problems).toEqual([]);
+  });
+
   it('does not connect to a broker with a certificate that nobody has signed', async () => {
     const broker = await openBroker({ prefix: 'treadle', tls: { cert: tls.cert, key: tls.key } });
     opened.push(broker);

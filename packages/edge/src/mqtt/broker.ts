@@ -7,7 +7,8 @@ import type { TlsFiles } from './transport.ts';
  * A broker inside this process.
  *
  * 1. It listens on loopback, unless users with passwords are configured: then also elsewhere, with TLS.
- * 2. With users, a device may use only its own topics, and only an orchestrator may send commands.
+ * 2. With users, a device may use only its own topics, and only an orchestrator may send commands. The ids of clients are those of
+ *    their users: nobody can take the connection or the session of another user's client.
  * 3. It keeps everything in memory. What it loses when it restarts is sent again by its clients: the protocol depends on nothing
  *    that a broker stores.
  */
@@ -39,7 +40,7 @@ export interface Broker {
   close(): Promise<void>;
 }
 
-/** Longer client ids of others are refused by nobody, and take memory. */
+/** Packets of a client whose connection is not accepted yet. */
 const MAX_QUEUED = 1_000;
 
 /** Rejects with an error that says what to change, if it may not listen there or cannot. */
@@ -54,6 +55,13 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
   const { Aedes } = await import('aedes');
   const aedes = await Aedes.createBroker({
     queueLimit: MAX_QUEUED,
+    // Of clients with MQTT 3.1, whose ids have the name of the user in front here.
+    maxClientsIdLength: 1_000,
+    preConnect(_, packet, done) {
+      const { username, clientId } = packet;
+      if (users && clientId) packet.clientId = `${encodeURIComponent(username ?? '')}/${clientId}`;
+      done(null, true);
+    },
     authenticate(client, username, password, done) {
       const user = users && Object.hasOwn(users, username ?? '') ? users[username!] : undefined;
       const isKnown = !users || (user !== undefined && isSameText(password?.toString() ?? '', user.password));
