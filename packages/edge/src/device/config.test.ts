@@ -89,6 +89,10 @@ test.each([
   ['[agent]\ncapabilites = []', 'did you mean capabilities?'],
   ['[edge]\nbroker = "http://x"', 'edge.toml:2: edge.broker must be an address such as mqtt://'],
   ['[edge]\npassword = "x"', 'passwords do not belong in a file'],
+  [
+    '[agent]\ncapabilities = []\n[edge]\npassword_env = "X"',
+    'edge.password_env is the password of edge.username, which is missing',
+  ],
   ['[agent', 'edge.toml:1:'],
   ['[agent]\nid = "pi"\ncapabilities = []\n[edge]\nca = "missing.pem"', 'edge.ca cannot be read'],
 ])('refuses %j', async (toml, problem) => {

@@ -148,6 +148,9 @@ export async function loadDeviceConfig(
   }
   const url = flags.broker ?? edge.broker ?? DEFAULT_BROKER;
   const store = at(edge.store ?? '~/.treadle/edge');
+  if (edge.password_env !== undefined && edge.username === undefined) {
+    throw new DeviceConfigError(`${name}: edge.password_env is the password of edge.username, which is missing.`);
+  }
   const secret = edge.password_env === undefined ? undefined : env[edge.password_env];
   if (edge.password_env !== undefined && secret === undefined) {
     throw new DeviceConfigError(`${name}: edge.password_env names ${edge.password_env}, which is not set.`);

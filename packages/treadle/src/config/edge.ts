@@ -106,12 +106,19 @@ export function edgeProblems({ edge }: Config): string[] {
   );
   if ((cert === undefined) !== (key === undefined))
     problems.push('edge.cert and edge.key belong together: set both, or none');
+  if (edge.password_env !== undefined && edge.username === undefined)
+    problems.push('edge.password_env is the password of edge.username, which is missing');
   if (broker !== 'embedded') {
     for (const name of ['host', 'port'] as const) {
       if (edge[name] !== undefined)
         problems.push(`edge.${name} is for the embedded broker, and edge.broker is another one. Remove it`);
     }
     return problems;
+  }
+  if (edge.username !== undefined && names.includes(edge.username)) {
+    problems.push(
+      'edge.username is the name of a device, which has a user of that name. Give the orchestrator another one',
+    );
   }
   const withPassword = names.filter((name) => devices[name]!.password_env !== undefined);
   if (

@@ -154,6 +154,14 @@ describe('errors name the file, the path and what is allowed', () => {
       '[edge.devices.a]\npassword_env = "A"\n[edge.devices.b]',
       'edge: if one device has password_env, all need it, and [edge] needs username and password_env for the orchestrator.',
     ],
+    [
+      '[edge]\npassword_env = "A"\n[edge.devices.b]\npassword_env = "B"',
+      'edge.password_env is the password of edge.username, which is missing.',
+    ],
+    [
+      '[edge]\nusername = "b"\npassword_env = "A"\n[edge.devices.b]\npassword_env = "B"',
+      'edge.username is the name of a device, which has a user of that name. Give the orchestrator another one.',
+    ],
     ['[edge]\ncert = "x"', 'edge.cert and edge.key belong together: set both, or none.'],
     [
       '[orchestrator.tools]\npackage_binaries = ["jq"]',

@@ -180,7 +180,7 @@ function configuredTools(
 
 /** Users of the embedded broker, if devices have passwords. */
 function usersOf(
-  { devices = {}, username = 'orchestrator' }: EdgeConfig,
+  { devices = {}, username }: EdgeConfig,
   secret: string | undefined,
   context: CommandContext,
   env: Io['env'],
@@ -193,8 +193,9 @@ function usersOf(
       ];
     },
   );
+  // With passwords of devices, the configuration has those of the orchestrator.
   if (entries.length === 0) return {};
-  return { users: { ...Object.fromEntries(entries), [username]: { password: secret! } } };
+  return { users: { ...Object.fromEntries(entries), [username!]: { password: secret! } } };
 }
 
 function secretOf(
