@@ -94,7 +94,7 @@ async function device(run: Runner, options: Partial<AgentOptions> = {}): Promise
     id: 'pi',
     prefix: 'treadle',
     broker: { url: broker.url, protocol: 4 },
-    ledger: await openLedger({ folder }),
+    ledger: options.ledger ?? (await openLedger({ folder })),
     runner: run,
     random: () => 0,
     ...options,

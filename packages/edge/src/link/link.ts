@@ -25,6 +25,8 @@ import { isDeviceId, topicsOf, type Topics } from '../protocol/topics.ts';
  *    A device with another ledger than that which a command is for does not get it: the wait is settled.
  * 4. A result is acknowledged when it was given to whoever waited for it.
  * 5. Messages of devices that are not configured are dropped.
+ * 6. A broker that has crashed did not publish wills, and may have kept old statuses. A status that it had kept, and all after it was
+ *    away, are checked: a device that does not answer is offline until something is heard of it.
  */
 
 export interface EdgeOptions {
@@ -184,6 +186,10 @@ interface Device {
   latencyMs?: number;
   load?: Fields;
   clockOffsetMs: number;
+  /** Messages that came from it, and not from the broker's memory. */
+  heard: number;
+  /** It is taken for offline because it did not answer. */
+  isSilent: boolean;
   cancelGrace: () => void;
   readonly calls: DeviceCall[];
   /** Results to acknowledge. */
@@ -260,6 +266,8 @@ class Link implements EdgeLink {
   readonly #abandoned = new Set<string>();
   readonly #own = `link-${randomUUID()}`;
   #lastId = 0;
+  /** With the broker, so far. */
+  #connections = 0;
   #isClosed = false;
 
   constructor(options: EdgeOptions) {
@@ -281,7 +289,9 @@ class Link implements EdgeLink {
       onMessage: ({ topic, payload, retained }) => this.#receive(topic, payload, retained),
       onConnect: ({ protocol }) => {
         log({ level: 'info', message: 'connected to the broker', protocol: protocol === 5 ? '5' : '3.1.1' });
+        this.#connections++;
         for (const waiter of this.#waiters.values()) this.#resend(waiter);
+        for (const device of this.#devices.values()) if (hasSaidOnline(device)) this.#check(device);
         this.#changed('');
       },
       onProblem: (problem) => log({ level: 'warn', message: 'no connection to the broker', why: problem }),
@@ -592,6 +602,7 @@ class Link implements EdgeLink {
       const message = 'value' in read ? read.value : { problem: read.problem };
       for (const listener of this.#watchers) listener({ device: parsed.id, kind: parsed.kind, message });
     }
+    if (!retained && parsed.kind !== 'commands') device.heard++;
     switch (parsed.kind) {
       case 'status':
         return this.#onStatus(device, payload, retained);
@@ -622,13 +633,43 @@ class Link implements EdgeLink {
       return;
     const before = { status: device.status, session: device.session };
     device.status = status;
+    device.isSilent = false;
     device.reason = reason;
     device.since = this.#clock.now();
     if (session !== undefined) this.#noteSession(device, session, retained);
     device.ledger = ledger;
     if (status === 'offline') this.#wentOffline(device);
-    else this.#cameOnline(device, before);
+    else this.#cameOnline(device, { ...before, isKept: retained });
+    if (retained && hasSaidOnline(device)) this.#check(device);
     this.#changed(name);
+  }
+
+  /** It is offline if nothing is heard of it, although it is asked. */
+  #check(device: Device): void {
+    const { name } = device.options;
+    const { heard } = device;
+    const connections = this.#connections;
+    this.ping(name).catch(() => {
+      const isOther = this.#connections !== connections || !this.isConnected || this.#isClosed;
+      if (isOther || device.heard !== heard || !hasSaidOnline(device)) return;
+      device.status = 'offline';
+      device.isSilent = true;
+      device.reason = 'it does not answer';
+      device.since = this.#clock.now();
+      this.#wentOffline(device);
+      this.#changed(name);
+    });
+  }
+
+  #heardOf(device: Device, session: string | undefined): void {
+    if (!device.isSilent || (session !== undefined && session !== device.session)) return;
+    device.isSilent = false;
+    const before = { status: device.status, session: device.session, isKept: false };
+    device.status = 'online';
+    device.reason = undefined;
+    device.since = this.#clock.now();
+    this.#cameOnline(device, before);
+    this.#changed(device.options.name);
   }
 
   /** A session that was replaced and comes back is of another device with the same id. What a broker has kept may be old. */
@@ -663,7 +704,12 @@ class Link implements EdgeLink {
 
   #cameOnline(
     device: Device,
-    before: { readonly status: DeviceView['status']; readonly session: string | undefined },
+    before: {
+      readonly status: DeviceView['status'];
+      readonly session: string | undefined;
+      /** Its status comes from the memory of the broker. */
+      readonly isKept: boolean;
+    },
   ): void {
     const { name } = device.options;
     device.cancelGrace();
@@ -683,7 +729,8 @@ class Link implements EdgeLink {
     }
     if (!isNew && before.status === 'online') return;
     this.#log({ level: 'info', message: 'a device is online', device: name });
-    if (!isPlain(device)) this.ping(name).catch(() => {});
+    // What is checked is measured with that.
+    if (!isPlain(device) && !before.isKept) this.ping(name).catch(() => {});
   }
 
   #waitersOf(device: Device): readonly Waiter[] {
@@ -709,6 +756,7 @@ class Link implements EdgeLink {
       this.#log({ level: 'warn', message: 'a report was dropped', device: name, why: decoded.problem });
       return;
     }
+    this.#heardOf(device, decoded.type === 'result' ? decoded.report.session : undefined);
     if (decoded.type === 'progress') {
       const waiter = this.#waiters.get(decoded.report.request_id);
       if (waiter?.device === device) waiter.onProgress?.(decoded.report.progress);
@@ -803,6 +851,8 @@ function newDevice(options: DeviceOptions): Device {
     options,
     status: 'unknown',
     clockOffsetMs: 0,
+    heard: 0,
+    isSilent: false,
     cancelGrace: () => {},
     sessions: [],
     calls: [],
@@ -816,6 +866,11 @@ function newDevice(options: DeviceOptions): Device {
 /** It has published nothing about itself, so it knows only the original protocol. */
 function isPlain({ capabilities, options }: Device): boolean {
   return capabilities === undefined && options.tools !== undefined;
+}
+
+/** It answers questions, and as far as anybody knows it is there. */
+function hasSaidOnline(device: Device): boolean {
+  return !isPlain(device) && (device.status === 'online' || device.status === 'draining');
 }
 
 /** A device of the original protocol need not say that it is there. */

@@ -1,0 +1,125 @@
+import { manualClock, type ManualClock } from '@treadle/core/testing';
+import { afterEach, beforeEach, expect, it } from 'vitest';
+import { openBroker, type Broker } from '../mqtt/broker.ts';
+import { mqttClient, type MqttClient } from '../mqtt/client.ts';
+import { edgeLink, type EdgeLink } from './link.ts';
+
+/* A broker says that a device is there which is not: both have died, and the broker has kept the last status on its disk. */
+
+const PING_MS = 10_000;
+
+let broker: Broker;
+let clock: ManualClock;
+let link: EdgeLink;
+let raw: MqttClient;
+let pings: string[];
+
+beforeEach(async () => {
+  broker = await openBroker({ prefix: 'treadle' });
+  clock = manualClock(1_000);
+  pings = [];
+  raw = mqttClient({
+    url: broker.url,
+    protocol: 4,
+    clientId: 'raw',
+    random: () => 0,
+    subscriptions: [{ topic: 'treadle/agents/pi/commands', qos: 1 }],
+    onMessage({ payload }) {
+      const { command, request_id: id } = JSON.parse(Buffer.from(payload).toString()) as Record<string, string>;
+      if (command !== 'ping') return;
+      pings.push(id!);
+    },
+  });
+  link = edgeLink({
+    prefix: 'treadle',
+    broker: { url: broker.url, protocol: 4 },
+    devices: [{ name: 'pi' }],
+    offlineGraceMs: 0,
+    random: () => 0,
+    clock,
+  });
+  await until(() => raw.isConnected);
+  await say('capabilities', { tools: [], ledger: true });
+  await say('status', { status: 'online', session: 's1' });
+});
+afterEach(async () => {
+  await link.close();
+  await raw.close();
+  await broker.close();
+});
+
+async function until(isTrue: () => boolean): Promise<void> {
+  while (!isTrue()) await new Promise((done) => setImmediate(done));
+}
+
+async function say(kind: 'status' | 'capabilities', message: object): Promise<void> {
+  await raw.publish({ topic: `treadle/agents/pi/${kind}`, payload: JSON.stringify(message), qos: 1, retain: true });
+}
+
+/** A link that knows of the device only what the broker has kept. */
+async function laterLink(): Promise<void> {
+  await link.close();
+  pings = [];
+  link = edgeLink({
+    prefix: 'treadle',
+    broker: { url: broker.url, protocol: 4 },
+    devices: [{ name: 'pi' }],
+    offlineGraceMs: 0,
+    clock,
+  });
+  await until(() => pings.length > 0 && link.device('pi')!.status === 'online');
+}
+
+async function answer(session = 's1'): Promise<void> {
+  const report = { request_id: pings[0], status: 'success', result: { pong: true }, session };
+  await raw.publish({ topic: 'treadle/agents/pi/reports', payload: JSON.stringify(report), qos: 1 });
+}
+
+const isOffline = (): boolean => link.device('pi')!.status === 'offline';
+
+it('is offline if a broker has kept its status and it does not answer, and its calls are settled', async () => {
+  await laterLink();
+  const payload = { tool: 'bash', parameters: {} };
+  const call = link.send('pi', { type: 'tool', payload, requestId: 'r' }, { timeoutMs: 60_000 });
+  await clock.advance(PING_MS);
+  await until(isOffline);
+  expect(link.device('pi')).toMatchObject({ reason: 'it does not answer', since: 11_000 });
+  await clock.advance(0);
+  expect(await call).toEqual({ type: 'offline', reason: 'it does not answer' });
+});
+
+it('is online again as soon as something is heard of it', async () => {
+  await laterLink();
+  await clock.advance(PING_MS);
+  await until(isOffline);
+  // Of an earlier start.
+  await answer('s0');
+  await answer('s1');
+  await until(() => link.device('pi')!.status === 'online');
+  expect(link.device('pi')!.reason).toBeUndefined();
+});
+
+it('stays online if it answers', async () => {
+  await laterLink();
+  await answer();
+  await until(() => link.device('pi')!.latencyMs !== undefined);
+  await clock.advance(PING_MS);
+  expect(link.device('pi')!.status).toBe('online');
+});
+
+it('is offline if the broker was started again and it does not answer', async () => {
+  await until(() => link.device('pi')?.status === 'online' && pings.length > 0);
+  await answer();
+  await until(() => link.device('pi')!.latencyMs !== undefined);
+  pings = [];
+  const port = Number(new URL(broker.url).port);
+  await broker.close();
+  await until(() => !link.isConnected);
+  broker = await openBroker({ prefix: 'treadle', port });
+  await until(() => raw.isConnected);
+  await clock.advance(1_000);
+  await until(() => pings.length > 0);
+  expect(link.device('pi')!.status).toBe('online');
+  await clock.advance(PING_MS);
+  await until(isOffline);
+});
