@@ -243,6 +243,8 @@ async function executeCall(call: Call): Promise<ToolOutput | Parked> {
   const { link, device, offered } = call;
   // After a start nobody has been heard yet.
   if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
+  if (!link.isConnected && !(await link.whenConnected(QUERY_MS)))
+    return awayOutput(call, { wasSent: false, reason: 'there is no connection to the broker' });
   const view = link.device(device);
   if (!isHere(view)) return awayOutput(call, { wasSent: false, reason: view?.reason });
   const requestId = call.context.key;

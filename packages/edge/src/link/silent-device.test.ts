@@ -1,8 +1,10 @@
 import { manualClock, type ManualClock } from '@treadle/core/testing';
+import { Parked, type ToolContext } from '@treadle/core';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { openBroker, type Broker } from '../mqtt/broker.ts';
 import { mqttClient, type MqttClient } from '../mqtt/client.ts';
-import { edgeLink, type EdgeLink } from './link.ts';
+import { deviceTools } from './device-tools.ts';
+import { edgeLink, type DeviceOptions, type EdgeLink } from './link.ts';
 
 /* A broker says that a device is there which is not: both have died, and the broker has kept the last status on its disk. */
 
@@ -39,7 +41,8 @@ beforeEach(async () => {
     clock,
   });
   await until(() => raw.isConnected);
-  await say('capabilities', { tools: [], ledger: true });
+  const bash = { name: 'bash', description: 'x', parameters: { type: 'object' } };
+  await say('capabilities', { tools: [bash], ledger: true });
   await say('status', { status: 'online', session: 's1' });
 });
 afterEach(async () => {
@@ -57,13 +60,13 @@ async function say(kind: 'status' | 'capabilities', message: object): Promise<vo
 }
 
 /** A link that knows of the device only what the broker has kept. */
-async function laterLink(): Promise<void> {
+async function laterLink(options: Partial<DeviceOptions> = {}): Promise<void> {
   await link.close();
   pings = [];
   link = edgeLink({
     prefix: 'treadle',
     broker: { url: broker.url, protocol: 4 },
-    devices: [{ name: 'pi' }],
+    devices: [{ name: 'pi', ...options }],
     offlineGraceMs: 0,
     clock,
   });
@@ -122,4 +125,21 @@ it('is offline if the broker was started again and it does not answer', async ()
   expect(link.device('pi')!.status).toBe('online');
   await clock.advance(PING_MS);
   await until(isOffline);
+});
+
+it.each([
+  { onOffline: 'error', expected: expect.objectContaining({ content: expect.stringContaining('was not executed') }) },
+  { onOffline: 'wait', expected: expect.any(Parked) },
+] as const)('a call while there is no broker is not sent: $onOffline', async ({ onOffline, expected }) => {
+  await laterLink({ onOffline });
+  await answer();
+  await until(() => link.device('pi')!.latencyMs !== undefined);
+  await broker.close();
+  await until(() => !link.isConnected);
+  const [bash] = deviceTools(link, 'pi');
+  const context = { key: 'k', signal: new AbortController().signal, report: () => {} } as unknown as ToolContext;
+  const output = bash!.execute!({}, context);
+  await clock.advance(5_000);
+  expect(await output).toEqual(expected);
+  expect(link.device('pi')!.calls).toEqual([]);
 });
