@@ -45,7 +45,7 @@ export function openBudgets(db: Database, now: () => number): Budgets {
         await query('SELECT pg_advisory_xact_lock($1)', [BUDGET_LOCK]);
         return work(budgetTables(query));
       }),
-    read: (work) => db.read(async (query) => work(budgetTables(query))),
+    read: (work) => db.read(async (query) => work(budgetTables(query)), { isAtOnce: true }),
     now,
   });
 }

@@ -29,8 +29,12 @@ export type Query = <Row = Readonly<Record<string, unknown>>>(
 export interface Database {
   /** Names the store in errors, without the password. */
   readonly location: string;
-  /** Performs statements on one connection, without a transaction. They only read, or can be repeated. */
-  readonly read: <T>(work: (query: Query) => Promise<T>) => Promise<T>;
+  /**
+   * Performs statements on one connection, without a transaction. They only read, or can be repeated. What they find may change in
+   * between. So if `work` throws a `TreadleError`, such as that something is damaged, it is performed again and finds what one moment
+   * shows, as it always does with `isAtOnce`.
+   */
+  readonly read: <T>(work: (query: Query) => Promise<T>, options?: { readonly isAtOnce?: boolean }) => Promise<T>;
   /**
    * Performs a transaction, which conflicts can repeat. Without `durable`, the commit does not wait for the disk. Those of one tick
    * are performed in their order, because callers write what belongs together without waiting in between. `repeated`: one whose commit
@@ -211,6 +215,25 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     });
   }
 
+  async function readOn<T>(
+    client: PgModule.PoolClient,
+    work: (query: Query) => Promise<T>,
+    isAtOnce: boolean,
+  ): Promise<T> {
+    const query = queryOn(client);
+    try {
+      if (!isAtOnce) return await work(query);
+    } catch (error) {
+      if (!(error instanceof TreadleError)) throw error;
+    }
+    await query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
+    try {
+      return await work(query);
+    } finally {
+      await query('ROLLBACK');
+    }
+  }
+
   /** The last transaction that was asked for in this tick of the event loop. */
   let last: Promise<unknown> | undefined;
 
@@ -223,7 +246,7 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
 
   const database: Database = {
     location,
-    read: (work) => retried(() => withClient((client) => work(queryOn(client)))),
+    read: (work, { isAtOnce = false } = {}) => retried(() => withClient((client) => readOn(client, work, isAtOnce))),
     write: (work, until = 'durable', unknown?) => inOrder(() => retried(() => transaction(work, until, unknown))),
     once: (text, values = []) => withClient((client) => queryOn(client)(text, values)) as Promise<never>,
     async urgent<Row>(text: string, values: readonly unknown[] = []) {

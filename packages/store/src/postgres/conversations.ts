@@ -314,8 +314,12 @@ export function openConversations(db: Database, { requests, streams }: Conversat
 
     responses: (id) =>
       db.read(async (query) => {
-        const row = await rowOf(query, id);
-        return row ? (await responsesOf(query, row.id)).map(({ response }) => text(response)) : [];
+        const { rows } = await query<{ readonly response: Buffer }>(
+          `SELECT p.response FROM treadle.conversations c JOIN treadle.conversation_parts p ON p.conversation = c.id
+           WHERE c.conversation = $1 AND NOT c.is_deleted AND p.response IS NOT NULL ORDER BY p.place`,
+          [bytes(id)],
+        );
+        return rows.map(({ response }) => text(response));
       }),
 
     async extend(id, { response, head, text: words, title = '', at, branch }) {

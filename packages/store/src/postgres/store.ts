@@ -92,7 +92,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
   // What was accepted is written before anything else of the store is read or written.
   const db: Database = {
     ...given,
-    read: (work) => shown(() => given.read(work)),
+    read: (...read) => shown(() => given.read(...read)),
     write: (...write) => shown(() => given.write(...write)),
   };
 
