@@ -1,7 +1,7 @@
 import { replay, runLoop, tool, type JournalEntry, type Lease } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
-import { entries, entry } from '../entries.ts';
+import { entries, entry, startedWith } from '../entries.ts';
 import type { TempStores } from './temp-stores.ts';
 import type { Store } from '@treadle/store';
 
@@ -155,5 +155,69 @@ export function appendsContract(tempStore: () => Promise<TempStores>): void {
     const stored = await store.read(runId);
     expect(stored).toHaveLength(62);
     expect(replay(stored)).toMatchObject({ type: 'replayed' });
+  });
+
+  test('an append that fails rejects alone, whatever is appended to other runs at the same time', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const lost = await store.acquire('lost');
+    await lost.release();
+    const invalid = { ...entry(2), event: { ...entry(2).event, at: Number.NaN } } as JournalEntry;
+    const unserializable = { ...entry(0), digest: 1n } as unknown as JournalEntry;
+    await store.append('a', [entry(0)]);
+    const settled = await Promise.allSettled([
+      store.append('a', [entry(1)]),
+      store.append('lost', [entry(0)], lost),
+      store.append('a', [entry(7)]),
+      store.append('invalid', [entry(0), entry(1), invalid]),
+      store.append('unserializable', [unserializable]),
+      store.append('a', [entry(2)]),
+      store.append('b', [entry(0)]),
+      store.append('part', [entry(0)]),
+      store.append('part', [entry(1)]),
+      store.append('part', [invalid]),
+    ]);
+    expect(
+      settled.map((one) => (one.status === 'rejected' ? (one.reason.code ?? one.reason.name) : 'written')),
+    ).toEqual([
+      'written',
+      'lease-lost',
+      'run-exists',
+      'store-failed',
+      'TypeError',
+      'written',
+      'written',
+      'written',
+      'written',
+      'store-failed',
+    ]);
+    expect(await store.read('a')).toEqual(entries(3));
+    expect(await store.read('part')).toEqual(entries(2));
+    expect((await store.list()).map(({ runId }) => runId).toSorted()).toEqual(['a', 'b', 'part']);
+  });
+
+  test('a driver whose entries could not be written writes nothing after them', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const lease = await store.acquire('a');
+    const invalid = { ...entry(1), event: { ...entry(1).event, at: Number.NaN } } as JournalEntry;
+    const settled = await Promise.allSettled([
+      store.append('a', [entry(0)], lease),
+      store.append('a', [invalid], lease),
+      store.append('a', [entry(2)], lease),
+      store.append('b', [entry(0)]),
+    ]);
+    expect(settled.map(({ status }) => status)).toEqual(['fulfilled', 'rejected', 'rejected', 'fulfilled']);
+    expect(await store.read('a')).toEqual([entry(0)]);
+  });
+
+  test('a model may have any name', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const first = startedWith([]);
+    const odd = { ...first, event: { ...first.event, model: 'm \ud800 \0' } } as JournalEntry;
+    await store.append('a', [odd]);
+    expect(await store.read('a')).toEqual([odd]);
+    expect(await store.list({ model: 'm \ufffd \0' })).toMatchObject([{ runId: 'a' }]);
   });
 }

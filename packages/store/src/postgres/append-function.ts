@@ -110,7 +110,8 @@ export interface JobRow {
   readonly count: number;
   readonly token: number | null;
   readonly nonce: string | null;
-  readonly updated: number;
+  /** Null is refused. */
+  readonly updated: number | null;
   readonly status: string;
   readonly ended: number | null;
   readonly wake: number | null;

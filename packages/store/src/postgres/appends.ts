@@ -17,7 +17,7 @@ import { factColumns, inputOf } from '../records/json.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { APPEND, JOB_COLUMNS, type JobRow } from './append-function.ts';
 import { bytes, bytesOrNull, type Database } from './connection.ts';
-import { isConflict, isDisconnected, storeError } from './failure.ts';
+import { isAboutContent, isConflict, isDisconnected, storeError } from './failure.ts';
 import { findHead, type Leases } from './leases.ts';
 import { NOTICES } from './notices.ts';
 import { ACCEPT_MS, type Job, type Jobs, type Kind, type RunQueue } from './run-queue.ts';
@@ -27,7 +27,7 @@ import { encodeJson, encodeJsonWithInput, findKnownMessages, messagesOf, type En
  * Appends entries. Those of many runs are one statement (`append_entries`), and one commit.
  *
  * 1. The statement changes a head only if it has the token, the nonce and the number of entries that the caller expects. Others
- *    of the group are not affected by one that does not fit.
+ *    of the group are not affected by one that does not fit, or that the database refuses.
  * 2. If the connection is lost, the group is sent again. A head that is past the entries then has them: their sums tell.
  * 3. Entries that were `written` are lost if the database crashes while this process lives on. The head then has fewer entries
  *    than the driver has written with this lease. It gets `lease-lost`, and the run can be resumed.
@@ -56,8 +56,6 @@ interface AppendJob extends Job, Omit<PromiseWithResolvers<void>, 'promise'> {
   readonly lease: Lease | undefined;
   readonly until: Stored;
   readonly since: number;
-  /** It is performed alone, because the group that it was in did not fit. */
-  isAlone: boolean;
 }
 
 interface EncodedEntry extends EncodedJson {
@@ -143,7 +141,7 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
     const encoded = entries.map((entry) => encodeEntry(runId, entry));
     const chars = encoded.reduce((sum, { size }) => sum + size, 0);
     const job = { kind: 'append', runId, isAccepted, chars, entries, encoded, lease, until, since: performance.now() };
-    return { ...job, isAlone: false, resolve() {}, reject };
+    return { ...job, resolve() {}, reject };
   }
 
   async function perform(groups: readonly Jobs[]): Promise<void> {
@@ -161,9 +159,13 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
     // Entries with a gap between them fit no head.
     const [ordered, others] = [batches.filter(areInOrder), batches.filter((batch) => !areInOrder(batch))];
     await Promise.all(others.map((batch) => settle(batch, false)));
-    let open: readonly Batch[] = ordered;
-    if (open.length === 0) return;
-    let isRepeated = false;
+    if (ordered.length > 0) await performOrdered(ordered, false);
+  }
+
+  /** `wasRepeated`: some of them may have been written, because the connection was lost. */
+  async function performOrdered(batches: readonly Batch[], wasRepeated: boolean): Promise<void> {
+    let open = batches;
+    let isRepeated = wasRepeated;
     let sendsAll = false;
     let conflicts = 0;
     const until = performance.now() + retryMs;
@@ -183,6 +185,7 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
         const again = isDisconnected(error)
           ? performance.now() + pause < until
           : isConflict(error) && ++conflicts < MOST_CONFLICTS;
+        if (!again && isAboutContent(error)) return performParts(open, isRepeated, error);
         if (!again) return open.forEach((batch) => reject(batch, storeError(error, db.location)));
         isDelayed = isDisconnected(error);
         isRepeated ||= isDelayed;
@@ -191,6 +194,18 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
         await new Promise((resolve) => setTimeout(resolve, pause * Math.random()));
       }
     }
+  }
+
+  /** The database refuses something of these batches: performs halves of them, and so on, until it refuses a single job. */
+  async function performParts(batches: readonly Batch[], isRepeated: boolean, error: unknown): Promise<void> {
+    const [first] = batches as readonly [Batch];
+    if (batches.length > 1) {
+      const middle = Math.ceil(batches.length / 2);
+      const halves = [batches.slice(0, middle), batches.slice(middle)];
+      await Promise.all(halves.map((half) => performOrdered(half, isRepeated)));
+    } else if (first.jobs.length > 1) {
+      for (const job of first.jobs) await performOrdered([batchOf([job])], isRepeated);
+    } else reject(first, storeError(error, db.location));
   }
 
   function report(batches: readonly Batch[]): void {
@@ -228,7 +243,8 @@ export function openAppends(db: Database, { queue, leases, changes, noticed, ret
       count: entries.length,
       token: key?.token ?? null,
       nonce: key?.nonce ?? null,
-      updated: last.event.at,
+      // `NaN` and `Infinity` do not survive JSON. Null is refused.
+      updated: entries.every(({ event }) => Number.isFinite(event.at)) ? last.event.at : null,
       status,
       ended: isOpen ? null : last.event.at,
       wake: last.wakeAt ?? null,
@@ -377,7 +393,7 @@ function startOf({ runId, entries, encoded }: Batch, i: number): object {
   return {
     i,
     started_at: summary.startedAt,
-    model: hex(summary.model),
+    model: hex(summary.model.toWellFormed()),
     title: hex(summary.title.toWellFormed()),
     folded_title: hex(foldCase(summary.title.toWellFormed())),
     tenant: hex(summary.tenant),

@@ -16,6 +16,11 @@ export function isConflict(error: unknown): boolean {
   return ['40001', '40P01', '23503'].includes(codeOf(error));
 }
 
+/** What was to be written, or the stored rows that it belongs to, cannot be processed: invalid, too large, contradictory or damaged. */
+export function isAboutContent(error: unknown): boolean {
+  return /^(22|23|54|XX)...$/.test(codeOf(error));
+}
+
 /** A statement waited for a lock for longer than it may. */
 export function isLockTimeout(error: unknown): boolean {
   return codeOf(error) === '55P03';
