@@ -141,16 +141,19 @@ export function leasesContract(tempStore: () => Promise<TempStores>): void {
       expect(await store.releaseRun('a')).toBe(false);
     });
 
-    test('ends a lease of its own store at once, after the entries that were accepted', async () => {
-      await using temp = await tempStore();
-      const store = await temp.open();
-      const lease = await store.acquire('a');
-      const accepted = store.append('a', [entry(0)], lease, 'accepted');
-      await store.releaseRun('a', { force: true });
-      expect(lease.lost!.aborted).toBe(true);
-      await accepted;
-      expect(await store.read('a')).toEqual([entry(0)]);
-    });
+    test.each(['accepted', 'durable'] as const)(
+      'ends a lease of its own store at once, after the entries that were appended: %s',
+      async (until) => {
+        await using temp = await tempStore();
+        const store = await temp.open();
+        const lease = await store.acquire('a');
+        const appended = store.append('a', [entry(0)], lease, until);
+        await store.releaseRun('a', { force: true });
+        expect(lease.lost!.aborted).toBe(true);
+        await appended;
+        expect(await store.read('a')).toEqual([entry(0)]);
+      },
+    );
   });
 
   describe('release', () => {

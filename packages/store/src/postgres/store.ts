@@ -174,8 +174,9 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     list: runs.list,
     watchDrivers: leases.watchDrivers,
     async releaseRun(runId, options) {
+      // Those of its child runs, too.
       await queue.accepted();
-      return leases.releaseRun(runId, options);
+      return afterAppends(runId, () => leases.releaseRun(runId, options));
     },
     isDriven: leases.isDriven,
     delete: (runId) => afterAppends(runId, () => runs.delete(runId)),
