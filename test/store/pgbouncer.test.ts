@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { entry, entries } from './entries.ts';
+import { withClient } from './postgres-server.ts';
 import { testDatabase, type TestDatabase } from './shared-postgres.ts';
 import { postgresStore, type PostgresStore } from '@treadle/store';
 
@@ -90,3 +91,23 @@ test.skipIf(!hasPgBouncer)('a store works through PgBouncer, and is told of chan
   expect(await other.secretKey('key')).toEqual(key);
   await one.durable();
 });
+
+test.skipIf(!hasPgBouncer)(
+  'a database that does not wait for the disk by default is refused behind a pooler',
+  async () => {
+    // For sessions that begin after that.
+    const set = (setting: string): Promise<unknown> =>
+      withClient(database.url, async (client) => {
+        await client.query(`ALTER DATABASE ${new URL(url).pathname.slice(1)} ${setting}`);
+        await client.query(
+          `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`,
+        );
+      });
+    await set('SET synchronous_commit = off');
+    await expect(postgresStore(url)).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringContaining('ALTER ROLE'),
+    });
+    await set('RESET synchronous_commit');
+  },
+);

@@ -71,6 +71,23 @@ test('entries that were written and not durable are lost in a crash: the driver 
   await again.release();
 });
 
+test('what is durable waits for the disk although the database does not wait by default', async () => {
+  const set = (setting: string): Promise<unknown> =>
+    withClient(server.url(), (client) => client.query(`ALTER DATABASE postgres ${setting}`));
+  await set('SET synchronous_commit = off');
+  const store = await open({ leaseTtlMs: 60_000 });
+  await stopLogWriter();
+  const lease = await store.acquire('waits');
+  await store.append('waits', [entry(0)], lease);
+  await store.conversations.create({ id: 'waits', tenant: 'acme', title: '', createdAt: 1 });
+  await crash();
+  await set('RESET synchronous_commit');
+  expect(await store.read('waits')).toEqual([entry(0)]);
+  expect(await store.conversations.get('acme', 'waits')).toBeDefined();
+  await store.append('waits', [entry(1)], lease);
+  await lease.release();
+});
+
 test('what was read is durable after durable(), whoever wrote it', async () => {
   const [one, other] = [await open(), await open()];
   await stopLogWriter();

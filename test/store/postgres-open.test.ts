@@ -24,6 +24,22 @@ test('refuses a store of a newer version', async () => {
   await expect(openStore(database.url)).rejects.toMatchObject({ code: 'store-newer' });
 });
 
+test('refuses a database whose encoding cannot represent every text', async () => {
+  await using database = await testDatabase();
+  const name = `latin_${process.pid}`;
+  await withClient(database.url, (client) =>
+    client.query(`CREATE DATABASE ${name} ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0`),
+  );
+  try {
+    await expect(openStore(new URL(`/${name}`, database.url).href)).rejects.toMatchObject({
+      code: 'store-failed',
+      message: expect.stringMatching(/the encoding LATIN1.*Create a database with UTF8: "createdb -E UTF8/),
+    });
+  } finally {
+    await withClient(database.url, (client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+  }
+});
+
 test('says what is wrong with an address, without the password', async () => {
   await using database = await testDatabase();
   const failure = async (change: (url: URL) => void): Promise<string> => {

@@ -5,7 +5,7 @@ import { startPostgres } from './postgres-server.ts';
 const [file, owner] = process.argv.slice(2);
 // Nothing here is about what survives a failure of the machine.
 const server = await startPostgres({
-  settings: ['fsync=off', 'synchronous_commit=off', 'full_page_writes=off', 'max_wal_size=256MB'],
+  settings: ['fsync=off', 'full_page_writes=off', 'max_wal_size=256MB'],
 });
 writeFileSync(`${file}.new`, server.url());
 renameSync(`${file}.new`, file!);

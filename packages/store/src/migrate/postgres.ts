@@ -26,9 +26,7 @@ export async function openPostgresDatabase(given: string, role: 'source' | 'targ
   try {
     await requireDirect(db);
     await migrate(db, { isFilled });
-    // What was not written when the database fails is copied again, so nothing waits for its disk.
-    const url = isFilled ? withParameter(named, 'options', '-c synchronous_commit=off') : named;
-    const store = await openPostgres(url, {}, { isFilled });
+    const store = await openPostgres(named, {}, { isFilled });
     return {
       location: db.location,
       store,

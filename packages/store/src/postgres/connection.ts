@@ -23,8 +23,9 @@ export type Query = <Row = Readonly<Record<string, unknown>>>(
  * 2. If the connection is lost while a transaction is committed, nobody can say whether it was. The call rejects and says so.
  * 3. A database that does not answer is recognised: while a statement takes long, a new connection asks whether anybody does. If not,
  *    all connections count as lost.
- * 4. Nothing depends on the state of a session, except prepared statements. Those are not used behind a pooler, which is
- *    recognised by its answer: the number of the process that it names is not that of the server.
+ * 4. Nothing depends on the state of a session, except prepared statements and limits of time. Those are not used behind a pooler,
+ *    which is recognised by its answer: the number of the process that it names is not that of the server.
+ * 5. A commit waits for the disk, also where the database has another default, unless the caller says that it need not.
  */
 export interface Database {
   /** Names the store in errors, without the password. */
@@ -67,6 +68,8 @@ export interface DatabaseOptions {
   readonly retryMs: number;
   /** The time for an urgent statement; default: no limit. */
   readonly urgentMs?: number;
+  /** No commit waits for the disk. */
+  readonly isVolatile?: boolean;
 }
 
 /** Longer than any statement takes. */
@@ -76,7 +79,8 @@ const LEAST_CONNECT_MS = 1_000;
 const IDLE_IN_TRANSACTION_MS = 10_000;
 const MOST_CONFLICTS = 20;
 
-export async function openConnections({ url, connections, retryMs, urgentMs }: DatabaseOptions): Promise<Database> {
+export async function openConnections(options: DatabaseOptions): Promise<Database> {
+  const { url, connections, retryMs, urgentMs, isVolatile = false } = options;
   const { default: pg } = await import('pg');
   const location = locationOf(url);
   const types = { getTypeParser: typeParserOf(pg.types) } as unknown as PgModule.CustomTypesConfig;
@@ -118,16 +122,21 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
   }
 
   async function prepareSession(client: PgModule.ClientBase): Promise<void> {
-    const { rows } = await pulse.watched(client, () =>
-      client.query<{ readonly pid: number }>('SELECT pg_backend_pid() AS pid'),
-    );
-    isDirect = rows[0]!.pid === (client as unknown as { readonly processID: number }).processID;
-    if (!isDirect) return;
-    await pulse.watched(client, () =>
-      client.query(
-        `SET statement_timeout = ${STATEMENT_MS}; SET idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}; SET jit = off`,
-      ),
-    );
+    const { rows } = await pulse.watched(client, () => client.query<SessionRow>(SESSION));
+    const [{ pid, waits }] = rows as [SessionRow];
+    isDirect = pid === (client as unknown as { readonly processID: number }).processID;
+    if (!isDirect) {
+      if (!waits) throw notDurable(location);
+      return;
+    }
+    const settings = [
+      `statement_timeout = ${STATEMENT_MS}`,
+      `idle_in_transaction_session_timeout = ${IDLE_IN_TRANSACTION_MS}`,
+      `default_transaction_isolation = 'read committed'`,
+      'jit = off',
+      ...(waits && !isVolatile ? [] : [`synchronous_commit = ${isVolatile ? 'off' : 'on'}`]),
+    ];
+    await pulse.watched(client, () => client.query(settings.map((setting) => `SET ${setting}`).join('; ')));
   }
 
   function nameOf(text: string): string {
@@ -283,6 +292,20 @@ export async function openConnections({ url, connections, retryMs, urgentMs }: D
     throw storeError(error, location);
   }
   return database;
+}
+
+interface SessionRow {
+  readonly pid: number;
+  readonly waits: boolean;
+}
+
+const SESSION = `SELECT pg_backend_pid() AS pid, current_setting('synchronous_commit') <> 'off' AS waits`;
+
+function notDurable(location: string): TreadleError {
+  return new TreadleError(
+    'store-failed',
+    `The store ${location} cannot be opened: by default, commits of its database do not wait for the disk, and behind a pooler that cannot be changed for a session. Change it: "ALTER ROLE USER SET synchronous_commit = on".`,
+  );
 }
 
 interface Pulse {

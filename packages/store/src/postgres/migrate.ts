@@ -75,7 +75,9 @@ interface StepParts {
 /** Returns a function that performs one migration, or all of them for an empty store. Resolves to true if nothing is left to do. */
 function migrationStep({ query, migrations, current, location, connect }: StepParts): () => Promise<boolean> {
   return async () => {
-    await query('BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0');
+    await query(
+      'BEGIN; SET LOCAL synchronous_commit = on; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0',
+    );
     // A statement that waited for the lock would have a snapshot, which a concurrent index of the other process waits for.
     const { rows } = await query<{ readonly is_free: boolean }>('SELECT pg_try_advisory_xact_lock($1) AS is_free', [
       MIGRATION_LOCK,
@@ -136,14 +138,21 @@ export async function setVersion(query: Query, version: number): Promise<void> {
 }
 
 async function findVersion(location: string, query: Query): Promise<number> {
-  const { rows } = await query<{ readonly server: number; readonly is_store: boolean }>(
-    `SELECT current_setting('server_version_num')::integer AS server, to_regclass('treadle.store') IS NOT NULL AS is_store`,
+  const { rows } = await query<{ readonly server: number; readonly encoding: string; readonly is_store: boolean }>(
+    `SELECT current_setting('server_version_num')::integer AS server, current_setting('server_encoding') AS encoding,
+       to_regclass('treadle.store') IS NOT NULL AS is_store`,
   );
-  const { server, is_store: isStore } = rows[0]!;
+  const { server, encoding, is_store: isStore } = rows[0]!;
   if (server < OLDEST_SERVER) {
     throw new TreadleError(
       'store-failed',
       `The store ${location} is on PostgreSQL ${Math.floor(server / 10_000)}, but Treadle needs version 14 or later. Use another server.`,
+    );
+  }
+  if (encoding !== 'UTF8') {
+    throw new TreadleError(
+      'store-failed',
+      `The store ${location} cannot be opened: its database has the encoding ${encoding}, which cannot represent every text. Create a database with UTF8: "createdb -E UTF8 -T template0 NAME".`,
     );
   }
   if (!isStore) return 0;

@@ -66,7 +66,9 @@ export async function openPostgres(
   migrating: Pick<MigrateOptions, 'isFilled'>,
 ): Promise<PostgresStore> {
   const { leaseTtlMs: ttlMs = 3_500, retryMs = 10_000, connections = 10, holder = thisProcess() } = options;
-  const db = await openConnections({ url, connections, retryMs, urgentMs: ttlMs });
+  // What a migration copies is copied again if the database fails.
+  const isVolatile = migrating.isFilled === true;
+  const db = await openConnections({ url, connections, retryMs, urgentMs: ttlMs, isVolatile });
   try {
     await migrate(db, migrating);
   } catch (error) {
