@@ -228,4 +228,25 @@ export function textsContract(tempStore: () => Promise<TempStores>, cases: numbe
       { numRuns: 5 * cases },
     );
   });
+
+  test('what runs and responses share is gone when two processes have deleted the last of them at once', async () => {
+    await using temp = await tempStore();
+    const [one, other] = [await temp.open(), await temp.open()];
+    for (let round = 0; round < 8; round++) {
+      const input = Array.from({ length: 4 }, (_, n) => userText(`${round} ${n} `.repeat(300)));
+      for (const id of ['a', 'b']) {
+        await one.requests.create(responseTo(id, { status: 'completed', request: { input } }), [], input);
+        await one.append(id, [startedWith(input, id), entry(1, `${round} `.repeat(600), 'completed')]);
+        await one.blobs.put(id, `${round} `.repeat(600));
+      }
+      await Promise.all([
+        one.requests.delete('acme', 'a'),
+        round % 2 ? other.requests.delete('acme', 'b') : other.requests.prune(Infinity),
+      ]);
+      const rows: Record<string, number> = {};
+      for (const table of ['runs', 'requests', 'texts', 'messages', 'blobs', 'blob_parts'])
+        rows[table] = await temp.count(table);
+      expect(rows).toEqual({ runs: 0, requests: 0, texts: 0, messages: 0, blobs: 0, blob_parts: 0 });
+    }
+  });
 }

@@ -8,7 +8,7 @@ import type {
 import { checkName, conversationExists, searchWords, toConversation } from '../records/conversations.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
 import type { Requests } from './requests.ts';
-import { PRUNE_BATCH_ENTRIES } from './runs.ts';
+import { awaitRemovals, PRUNE_BATCH_ENTRIES } from './runs.ts';
 import type { Streams } from './streams.ts';
 
 /*
@@ -204,6 +204,7 @@ export function openConversations(db: Database, { requests, streams }: Conversat
 
   /** Removes the last parts before this one. Resolves to the first of them; undefined if there are no more. */
   async function removeSomeParts(query: Query, row: ConversationRow, before: number): Promise<number | undefined> {
+    await awaitRemovals(query);
     const { count } = await query('SELECT 1 FROM treadle.conversations WHERE id = $1 AND is_deleted FOR UPDATE', [
       row.id,
     ]);

@@ -23,7 +23,7 @@ import {
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
 import { LEASE_COLUMNS, LEASE_HOLDER, type LeaseRow, type Leases } from './leases.ts';
-import { pruneInBatches } from './runs.ts';
+import { awaitRemovals, pruneInBatches } from './runs.ts';
 import { encodeJson, encodeJsonWithInput, restoreInput, restoreTexts, storeTexts, useTexts } from './texts.ts';
 
 /** A `RequestStore`, and what the conversations need of it inside of their transactions. */
@@ -276,6 +276,7 @@ export function openRequests(
 
     async delete(tenant, id) {
       const isDeleted = await db.write(async (query) => {
+        await awaitRemovals(query);
         const { rows } = await query<{ readonly run: Buffer }>(
           'SELECT run FROM treadle.requests WHERE response = $1 AND tenant = $2',
           [bytes(id), bytes(tenant)],

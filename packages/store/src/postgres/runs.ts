@@ -34,6 +34,17 @@ const PRUNE_BATCH = 100;
 /** It also deletes at most this many entries, unless a single candidate has more. */
 export const PRUNE_BATCH_ENTRIES = 10_000;
 
+/** "Trdr". */
+const REMOVAL_LOCK = 0x54_72_64_72;
+
+/**
+ * At the beginning of a transaction that removes runs or requests: they run one after the other. Of two at once, each would keep the
+ * texts, messages and long results that it shares with what the other one removes.
+ */
+export async function awaitRemovals(query: Query): Promise<void> {
+  await query('SELECT pg_advisory_xact_lock($1)', [REMOVAL_LOCK]);
+}
+
 export function openRuns(
   db: Database,
   { leases, changes }: { readonly leases: Leases; readonly changes: Changes },
@@ -52,6 +63,7 @@ export function openRuns(
 
     async delete(runId) {
       const isDeleted = await db.write(async (query) => {
+        await awaitRemovals(query);
         const family = await familyOf(query, runId);
         if (family.length === 0) return false;
         await query('SELECT treadle.lock_heads($1::bytea[])', [family]);
@@ -93,13 +105,14 @@ export async function pruneInBatches(db: Database, call: string, before: number)
 }
 
 async function pruneBatch(db: Database, call: string, from: readonly number[]): Promise<PrunedBatch> {
-  const { rows } = await db.write((query) =>
-    query<PrunedBatch>(`SELECT pruned, reached_time, reached_id FROM ${call}`, [
+  const { rows } = await db.write(async (query) => {
+    await awaitRemovals(query);
+    return query<PrunedBatch>(`SELECT pruned, reached_time, reached_id FROM ${call}`, [
       ...from,
       PRUNE_BATCH,
       PRUNE_BATCH_ENTRIES,
-    ]),
-  );
+    ]);
+  });
   return rows[0]!;
 }
 
