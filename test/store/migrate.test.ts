@@ -87,6 +87,9 @@ test('refuses a store that is in use, a target that is not empty, and another so
     await expect(migrateStore(file('a.db'), database.url)).rejects.toMatchObject(locked(/in use/));
     await expect(migrateStore(database.url, file('b.db'))).rejects.toMatchObject(locked(/in use/));
   });
+  await using(`${database.url}?application_name=mine`, async () => {
+    await expect(migrateStore(file('a.db'), database.url)).rejects.toMatchObject(locked(/in use/));
+  });
   // It was not marked, and can be used.
   await using(database.url, (store) => store.secretKey('cursors'));
   await expect(migrateStore(file('a.db'), database.url)).rejects.toMatchObject(locked(/not empty: it has secret keys/));

@@ -85,12 +85,12 @@ export async function openConnections(options: DatabaseOptions): Promise<Databas
   const location = locationOf(url);
   const types = { getTypeParser: typeParserOf(pg.types) } as unknown as PgModule.CustomTypesConfig;
   const config: PgModule.ClientConfig = {
-    connectionString: url,
+    connectionString: namedConnections(url),
     types,
     keepAlive: true,
     connectionTimeoutMillis: Math.max(LEAST_CONNECT_MS, retryMs),
     query_timeout: STATEMENT_MS + 5_000,
-    application_name: 'treadle',
+    application_name: NAME,
   };
   let isDirect: boolean | undefined;
   let isClosed = false;
@@ -372,6 +372,17 @@ function typeParserOf(types: typeof PgModule.types): (oid: number, format?: stri
     oid === types.builtins.INT8
       ? Number
       : (types.getTypeParser as (...args: readonly unknown[]) => unknown)(oid, format);
+}
+
+/** By the beginning of their names, `treadle store migrate` finds the connections of all who use a store. */
+const NAME = 'treadle';
+
+function namedConnections(given: string): string {
+  const url = new URL(given);
+  const name = url.searchParams.get('application_name');
+  if (name === null || name.startsWith(NAME)) return given;
+  url.searchParams.set('application_name', `${NAME} ${name}`);
+  return url.href;
 }
 
 /** The URL without the password. */
