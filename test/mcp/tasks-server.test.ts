@@ -1,11 +1,12 @@
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
 import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema } from '@modelcontextprotocol/sdk/types.js';
-import { Parked, tool, type Tool } from '@treadle/core';
+import { defineAgent, Parked, tool, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { hashKey, type TreadleServerOptions } from '@treadle/server';
+import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
+import { z } from 'zod';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 
 const FORM = { type: 'object', properties: { seat: { type: 'string' } }, required: ['seat'] } as const;
@@ -187,6 +188,122 @@ test('a task survives the server, also while it waits for an answer', async () =
   expect(await one.result(ids[1]!)).toEqual(text('Booked {"seat":"2"}'));
 });
 
+const EXTENSION = { extensions: { 'io.modelcontextprotocol/tasks': {} } };
+
+/** A client of 2026-07-28 with the extension. Returns the result of a request, or its error. */
+function modern({ send }: InProcessServer, { elicits = false }: { elicits?: boolean } = {}) {
+  return async (
+    method: string,
+    params: { readonly name?: string; readonly taskId?: string; readonly [more: string]: unknown },
+    capabilities: object = { ...EXTENSION, ...(elicits && { elicitation: {} }) },
+  ): Promise<Record<string, never>> => {
+    const _meta = {
+      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
+      'io.modelcontextprotocol/clientCapabilities': capabilities,
+    };
+    const headers = {
+      accept: 'application/json, text/event-stream',
+      'mcp-protocol-version': '2026-07-28',
+      'mcp-method': method,
+      'mcp-name': params.name ?? params.taskId ?? '',
+    };
+    const request = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } };
+    const { body } = await send('POST', '/mcp', request, headers);
+    return body.result ?? body.error;
+  };
+}
+
+/** An agent that erases two files, which needs two approvals. `a` is erased when that may end. */
+function cleaner({ mayBegin, mayEnd }: Record<'mayBegin' | 'mayEnd', Promise<void>>) {
+  const erase = tool({
+    name: 'erase',
+    description: 'Erases a file',
+    input: z.object({ path: z.string() }),
+    needsApproval: true,
+    touches: () => [],
+    async execute({ path }) {
+      if (path === 'a') await mayEnd;
+      return `Erased ${path}.`;
+    },
+  });
+  const calls = ['a', 'b'].map((path) => ({ name: 'erase', arguments: { path } }));
+  const model = scriptedModel([{ calls }, { calls: [{ name: 'report', arguments: { erased: 2 } }] }]);
+  const agent = defineAgent({
+    name: 'clean_up',
+    description: 'Erases files',
+    model: { ...model, reply: async (...given) => mayBegin.then(() => model.reply(...given)) },
+    prompts: { user: () => 'Clean up.' },
+    tools: { helpers: [erase], output: { name: 'report', description: 'Reports' } },
+    validation: { outputSchema: z.object({ erased: z.number() }), maxAttempts: 1 },
+  });
+  return mcpAgent({ agent, input: z.object({}) });
+}
+
+test('an agent that waits for two approvals gets them one after the other, also while a call is made', async () => {
+  const [began, ended] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const agents = [cleaner({ mayBegin: began.promise, mayEnd: ended.promise })];
+  await using server = await start([], { mcp: { agents } });
+  const rpc = modern(server, { elicits: true });
+  const { taskId } = (await rpc('tools/call', { name: 'clean_up', arguments: {} })) as { taskId: string };
+  began.resolve();
+  await expect.poll(async () => (await rpc('tasks/get', { taskId })).status).toBe('input_required');
+  const keys = Object.keys((await rpc('tasks/get', { taskId })).inputRequests!);
+  const approve = (key: string): Promise<unknown> =>
+    rpc('tasks/update', { taskId, inputResponses: { [key]: { action: 'accept', content: { approve: true } } } });
+  // It is acknowledged when it is stored, and not when the agent has ended.
+  expect(await approve(keys[0]!)).toMatchObject({ resultType: 'complete' });
+  expect(await rpc('tasks/get', { taskId })).toMatchObject({ status: 'working' });
+  const second = approve(keys[1]!);
+  ended.resolve();
+  expect(await second).toMatchObject({ resultType: 'complete' });
+  await expect
+    .poll(async () => rpc('tasks/get', { taskId }))
+    .toMatchObject({ status: 'completed', result: { structuredContent: { erased: 2 } } });
+});
+
+test('responses that come twice are acknowledged, and those that do not fit are refused', async () => {
+  const began = Promise.withResolvers<void>();
+  const late = tool({
+    ...book,
+    name: 'late',
+    execute: (...given) => began.promise.then(() => book.execute!(...given)),
+  });
+  await using server = await start([late]);
+  const rpc = modern(server, { elicits: true });
+  const { taskId } = (await rpc('tools/call', { name: 'late', arguments: {} })) as { taskId: string };
+  began.resolve();
+  await expect.poll(async () => (await rpc('tasks/get', { taskId })).status).toBe('input_required');
+  const [key = ''] = Object.keys((await rpc('tasks/get', { taskId })).inputRequests!);
+  const answer = (seat: unknown): Promise<unknown> =>
+    rpc('tasks/update', { taskId, inputResponses: { [key]: { action: 'accept', content: { seat } } } });
+  expect(await answer(7)).toMatchObject({ code: -32_602, message: expect.stringContaining('does not fit') });
+  const accepted = { resultType: 'complete' };
+  expect(await Promise.all([1, 2, 3, 4].map(() => answer('7a')))).toMatchObject(Array(4).fill(accepted));
+  expect(await answer('7b')).toMatchObject(accepted);
+  await expect
+    .poll(async () => rpc('tasks/get', { taskId }))
+    .toMatchObject({ status: 'completed', result: { content: text('Booked {"seat":"7a"}') } });
+});
+
+test('a task can be looked at while its call is denied', async () => {
+  const erase = tool({ ...book, name: 'erase', needsApproval: true, execute: () => 'Erased.' });
+  await using server = await start([erase]);
+  await using one = await connect(server);
+  for (let attempt = 0; attempt < 5; attempt++) {
+    const id = await one.create('erase');
+    const looks = await Promise.all([1, 2, 3, 4].map(async () => (await one.tasks.getTask(id)).status));
+    expect(['working', 'failed']).toEqual(expect.arrayContaining(looks));
+    expect(await one.result(id)).toMatchObject([{ text: expect.stringContaining('was not approved') }]);
+  }
+});
+
+test('a client without the extension cannot subscribe to tasks', async () => {
+  await using server = await start([]);
+  const listen = (capabilities: object): Promise<unknown> =>
+    modern(server)('subscriptions/listen', { notifications: { taskIds: ['x'] } }, capabilities);
+  expect(await listen({})).toMatchObject({ code: -32_021, data: { requiredCapabilities: EXTENSION } });
+});
+
 test('a call that is parked becomes a task of a client with the extension, and is answered by somebody else', async () => {
   const door = tool({
     name: 'door',
@@ -196,21 +313,8 @@ test('a call that is parked becomes a task of a client with the extension, and i
     execute: () => new Parked('door'),
   });
   await using server = await start([door]);
-  const rpc = async (method: string, params: { readonly name?: string; readonly taskId?: string }): Promise<never> => {
-    const _meta = {
-      'io.modelcontextprotocol/protocolVersion': '2026-07-28',
-      'io.modelcontextprotocol/clientCapabilities': { extensions: { 'io.modelcontextprotocol/tasks': {} } },
-    };
-    const headers = {
-      accept: 'application/json, text/event-stream',
-      'mcp-protocol-version': '2026-07-28',
-      'mcp-method': method,
-      'mcp-name': params.name ?? params.taskId ?? '',
-    };
-    const request = { jsonrpc: '2.0', id: 1, method, params: { ...params, _meta } };
-    return (await server.send('POST', '/mcp', request, headers)).body.result as never;
-  };
-  const { taskId, resultType } = await rpc('tools/call', { name: 'door' });
+  const rpc = modern(server);
+  const { taskId, resultType } = (await rpc('tools/call', { name: 'door' })) as { taskId: string; resultType: string };
   expect(resultType).toBe('task');
   const message = 'It waits for something that takes long.';
   expect(await rpc('tasks/get', { taskId })).toMatchObject({ status: 'working', statusMessage: message });

@@ -93,7 +93,8 @@ export function notDone(interruption: Interruption): ApiError {
   return new ApiError(503, 'server_error', reason, { code, headers: { 'Retry-After': '1' } });
 }
 
-function isAnswerUnfit(error: unknown): boolean {
+/** An answer cannot be used: it does not fit, or the run does not wait for it any more. */
+export function isAnswerUnfit(error: unknown): boolean {
   return error instanceof ApiError && error.code === UNFIT;
 }
 

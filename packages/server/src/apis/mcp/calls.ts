@@ -246,6 +246,7 @@ export function mcpCalls(
     function start({ lease, context, facts, policy }: RunPlan): DrivenRun {
       const [stop, leave] = [new AbortController(), new AbortController()];
       const ledger = ledgerOf(engine, caller, resume);
+      const answered = resume?.answers?.length ? Promise.withResolvers<void>() : undefined;
       async function execute(): Promise<RunEnd> {
         try {
           executed = await executeAgent(agent, {
@@ -267,6 +268,8 @@ export function mcpCalls(
             killProcess,
             ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
             onItem(item) {
+              // The answers are stored together with the first event.
+              if (item.type === 'fact') answered?.resolve();
               if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
               return output.add(item);
             },
@@ -287,6 +290,7 @@ export function mcpCalls(
         // Nothing narrows the run of a typed agent by a name.
         liftNarrowing: async () => false,
         answer: () => Promise.reject(new TreadleError('answer-unfit', 'The run takes answers when it has paused.')),
+        ...(answered && { answered: answered.promise }),
         ended: execute(),
       };
       return run;

@@ -10,6 +10,7 @@ import type { McpOptions } from './options.ts';
 import { mcpServerFor, type McpService } from './protocol.ts';
 import type { ServedRequest } from './session.ts';
 import { mcpSessions, type McpSessionsOptions } from './sessions.ts';
+import { refusedSubscription } from './task-methods.ts';
 import { callTasks } from './tasks.ts';
 
 /**
@@ -82,6 +83,8 @@ function mcpEndpoint({ service, streams, log, heartbeatMs, stopping }: McpSessio
     async serve(request, given) {
       const { body, authInfo } = given;
       if (!(await isLegacyRequest(request, body))) {
+        const refusal = refusedSubscription(body);
+        if (refusal) return Response.json(refusal, { status: 400 });
         const isStream = (body as { readonly method?: unknown } | null)?.method === 'subscriptions/listen';
         const signal = AbortSignal.any([request.signal, ...(isStream ? [stopping] : [])]);
         return handler.fetch(new Request(request, { signal }), { authInfo, parsedBody: body });

@@ -15,6 +15,7 @@ import { runs } from '../runs/runs.ts';
 import { mcpCalls } from './calls.ts';
 import { checkMcpNames, type McpOptions } from './options.ts';
 import { mcpServerFor } from './protocol.ts';
+import { refusedSubscription } from './task-methods.ts';
 import { callTasks } from './tasks.ts';
 
 export interface McpStdioOptions extends McpOptions, EveryRunOptions {
@@ -101,6 +102,12 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
     transport,
     onerror: (error) => log.warn({ err: error }, 'an MCP message could not be processed'),
   });
+  const receive = transport.onmessage;
+  transport.onmessage = (message) => {
+    const refusal = refusedSubscription(message);
+    if (refusal) void transport.send(refusal).catch(() => {});
+    else receive?.(message);
+  };
   const closed = ended.then(async () => {
     await connection.close().catch(() => {});
     await engine.runs.detachAll();

@@ -1,4 +1,6 @@
 import {
+  CLIENT_CAPABILITIES_META_KEY,
+  isJSONRPCRequest,
   MissingRequiredClientCapabilityError,
   ProtocolError,
   ProtocolErrorCode,
@@ -7,6 +9,7 @@ import {
   type ClientCapabilities,
   type InputRequest,
   type InputRequiredResult,
+  type JSONRPCErrorResponse,
   type JSONRPCMessage,
   type McpServer,
   type ServerContext,
@@ -67,14 +70,28 @@ function serveExtension({ mcp: { server }, tasks, capabilitiesOf, handle }: Task
   serve('tasks/get', async (id, caller, ctx) => detailedTask(await tasks.get(id, caller, capabilitiesOf(ctx))));
   serve('tasks/update', async (id, caller, ctx) => {
     // The SDK takes them out of the parameters of every request.
-    const { inputResponses = {} } = ctx.mcpReq;
-    await tasks.update(id, inputResponses, { caller, capabilities: capabilitiesOf(ctx) });
+    const { inputResponses = {}, signal } = ctx.mcpReq;
+    await tasks.update(id, inputResponses, { caller, capabilities: capabilitiesOf(ctx), signal });
     return {};
   });
   serve('tasks/cancel', async (id, caller) => {
     await tasks.cancel(id, caller);
     return {};
   });
+}
+
+/**
+ * The SDK answers `subscriptions/listen`, and ignores tasks there: there are no notifications of them. A client without the
+ * extension has to get an error.
+ */
+export function refusedSubscription(message: unknown): JSONRPCErrorResponse | undefined {
+  if (!isJSONRPCRequest(message) || message.method !== 'subscriptions/listen') return undefined;
+  const { notifications, _meta } = (message.params ?? {}) as { notifications?: unknown; _meta?: object };
+  const capabilities = (_meta as Readonly<Record<string, unknown>> | undefined)?.[CLIENT_CAPABILITIES_META_KEY];
+  if (!isObject(notifications) || notifications['taskIds'] === undefined) return undefined;
+  if (isObject(capabilities) && hasTasks(capabilities as ClientCapabilities)) return undefined;
+  const { code, message: why, data } = new MissingRequiredClientCapabilityError(REQUIRED);
+  return { jsonrpc: '2.0', id: message.id, error: { code, message: why, data } };
 }
 
 function serveLegacyTasks({ mcp: { server }, tasks, capabilitiesOf, handle }: TaskMethods): void {

@@ -14,7 +14,7 @@ import type { Engine } from '../../engine/engine.ts';
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { MCP_CALL_PREFIX } from '../../ids.ts';
-import { isDrivenElsewhere, notDone } from '../../requests/interruption.ts';
+import { isAnswerUnfit, isDrivenElsewhere, notDone } from '../../requests/interruption.ts';
 import { isOpenRecord, type RequestKind, type Requests } from '../../requests/requests.ts';
 import { onlyParked } from '../../requests/run.ts';
 import { cursorOf, positionOf } from '../runs/routes.ts';
@@ -41,12 +41,14 @@ export interface CallTasks {
   /** The tasks of the caller, the newest first. */
   list(cursor: string | undefined, caller: Caller): Promise<TaskPage>;
   /** Resolves when a task may have changed. */
-  changed(id: string, caller: Caller, signal: AbortSignal): Promise<void>;
+  changed(id: string, caller: Caller, signal?: AbortSignal): Promise<void>;
 }
 
 export interface Asking {
   readonly caller: Caller;
   readonly capabilities: ClientCapabilities;
+  /** Stops waiting for an agent that takes no answers now. */
+  readonly signal?: AbortSignal;
 }
 
 export interface TaskPage {
@@ -119,12 +121,15 @@ export function callTasks({ engine: { store }, stored, runs, keptMs }: TaskParts
     return { ...times, status: record.status === 'cancelled' ? 'cancelled' : 'completed', result };
   }
 
-  /** What a task waits for. Undefined while it runs. */
-  async function waitsOf({ runId }: RequestRecord, caller: Caller): Promise<readonly KeyedWait[] | undefined> {
-    const [run] = await store.list({ runId, limit: 1 });
-    if (run?.status !== 'paused') return undefined;
+  /** What a task waits for, also while other calls of it are made. */
+  async function waitsOf({ runId }: RequestRecord, caller: Caller): Promise<readonly KeyedWait[]> {
     const { state } = await walkInSlices(await readEntries(store, runId, caller));
     return waiting(state).map((wait) => ({ ...wait, key: keyOf(wait) }));
+  }
+
+  async function isPaused({ runId }: RequestRecord): Promise<boolean> {
+    const [run] = await store.list({ runId, limit: 1 });
+    return run?.status === 'paused';
   }
 
   const get: CallTasks['get'] = async (id, caller, capabilities) => {
@@ -133,12 +138,13 @@ export function callTasks({ engine: { store }, stored, runs, keptMs }: TaskParts
     await stored.recoverRecord(record).catch(ignoreDriven);
     const [run] = await store.list({ runId: record.runId, limit: 1 });
     const times = timesOf(record, run);
-    const waits = await waitsOf(record, caller);
-    if (!waits || waits.length === 0) return { ...times, status: 'working' };
+    const waits = run?.status === 'paused' ? await waitsOf(record, caller) : [];
+    if (waits.length === 0) return { ...times, status: 'working' };
     const client = { responses: new Map(), isAsked: true, capabilities, caller, rejected: undefined };
     const denials = answersTo(waits, client);
     if (denials.length > 0 && denials !== 'declined') {
-      await runs.answer(id, denials, caller);
+      // Somebody else may have answered meanwhile, as the request that made the call.
+      await runs.answer(id, denials, caller).catch(ignoreUnfit);
       return { ...times, status: 'working' };
     }
     const requests = requestsFor(waits, client);
@@ -162,16 +168,40 @@ export function callTasks({ engine: { store }, stored, runs, keptMs }: TaskParts
     return endedState(await find(record.id, caller));
   }
 
+  async function changed(id: string, caller: Caller, signal = new AbortController().signal): Promise<void> {
+    const record = await find(id, caller);
+    const isEnded = await stored.ended(record, signal, notDone).then(
+      () => true,
+      (error: unknown) => {
+        if (!(error instanceof ApiError)) throw error;
+        return false;
+      },
+    );
+    if (!isEnded) await delay(POLL_MS, undefined, { signal }).catch(() => {});
+  }
+
   return {
     get,
-    async update(id, responses, { caller, capabilities }) {
-      const record = await find(id, caller);
-      const waits = isOpenRecord(record) ? await waitsOf(record, caller) : undefined;
-      if (!waits) return;
-      const given = new Map(Object.entries(responses));
-      const answers = answersTo(waits, { responses: given, isAsked: true, capabilities, caller, rejected: undefined });
-      if (answers === 'declined') await runs.cancel(id, caller);
-      else if (answers.length > 0) await runs.answer(id, answers, caller);
+    async update(id, responses, { caller, capabilities, signal }) {
+      for (;;) {
+        const record = await find(id, caller);
+        if (!isOpenRecord(record)) return;
+        const client = { responses: new Map(Object.entries(responses)), isAsked: true, capabilities, caller };
+        const answers = answersTo(await waitsOf(record, caller), { ...client, rejected: undefined });
+        if (answers === 'declined') return runs.cancel(id, caller);
+        if (answers.length === 0) return;
+        try {
+          return await runs.answer(id, answers, caller);
+        } catch (error) {
+          if (!isAnswerUnfit(error)) throw error;
+          const left = new Set((await waitsOf(record, caller)).map(({ effect }) => effect));
+          const isLeft = answers.every(({ effect }) => left.has(effect));
+          if (isLeft && (await isPaused(record))) throw error;
+          // Another request has answered some of it, or an agent takes answers only when its other calls have ended.
+          if (isLeft) await changed(id, caller, signal);
+          signal?.throwIfAborted();
+        }
+      }
     },
     async cancel(id, caller) {
       if (!isOpenRecord(await find(id, caller))) return false;
@@ -193,17 +223,7 @@ export function callTasks({ engine: { store }, stored, runs, keptMs }: TaskParts
       }
       return { tasks };
     },
-    async changed(id, caller, signal) {
-      const record = await find(id, caller);
-      const isEnded = await stored.ended(record, signal, notDone).then(
-        () => true,
-        (error: unknown) => {
-          if (!(error instanceof ApiError)) throw error;
-          return false;
-        },
-      );
-      if (!isEnded) await delay(POLL_MS, undefined, { signal }).catch(() => {});
-    },
+    changed,
   };
 }
 
@@ -217,6 +237,10 @@ function keyOf(wait: Waiting): string {
 
 function ignoreDriven(error: unknown): void {
   if (!isDrivenElsewhere(error)) throw error;
+}
+
+function ignoreUnfit(error: unknown): void {
+  if (!isAnswerUnfit(error) && !isDrivenElsewhere(error)) throw error;
 }
 
 function ignoreUnknown(error: unknown): undefined {
