@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -63,6 +64,18 @@ test('writes nothing but the protocol to standard output, and ends with its inpu
   const { code } = await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
   expect(code).toBe(0);
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
+});
+
+test('refuses a subscription to tasks of a client without them', async () => {
+  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
+  const [version, capabilities] = ['protocolVersion', 'clientCapabilities'].map(
+    (one) => `io.modelcontextprotocol/${one}`,
+  );
+  const params = { notifications: { taskIds: ['x'] }, _meta: { [version!]: '2026-07-28', [capabilities!]: {} } };
+  stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id: 1, method: 'subscriptions/listen', params })}\n`);
+  const answered = once(stdout, 'data').finally(() => stdin.end());
+  await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
+  expect(JSON.parse(String(await answered))).toMatchObject({ id: 1, error: { code: -32_021 } });
 });
 
 /** The results of requests to a server in this process. */

@@ -7,7 +7,7 @@ import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
 import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
+import { startInProcess, type InProcessServer, type JsonAnswer } from '../server/support/in-process.ts';
 
 const FORM = { type: 'object', properties: { seat: { type: 'string' } }, required: ['seat'] } as const;
 const EMPTY = { type: 'object', properties: {} } as const;
@@ -196,7 +196,7 @@ function modern({ send }: InProcessServer, { elicits = false }: { elicits?: bool
     method: string,
     params: { readonly name?: string; readonly taskId?: string; readonly [more: string]: unknown },
     capabilities: object = { ...EXTENSION, ...(elicits && { elicitation: {} }) },
-  ): Promise<Record<string, never>> => {
+  ): Promise<JsonAnswer['body']> => {
     const _meta = {
       'io.modelcontextprotocol/protocolVersion': '2026-07-28',
       'io.modelcontextprotocol/clientCapabilities': capabilities,
@@ -244,10 +244,10 @@ test('an agent that waits for two approvals gets them one after the other, also 
   const agents = [cleaner({ mayBegin: began.promise, mayEnd: ended.promise })];
   await using server = await start([], { mcp: { agents } });
   const rpc = modern(server, { elicits: true });
-  const { taskId } = (await rpc('tools/call', { name: 'clean_up', arguments: {} })) as { taskId: string };
+  const { taskId } = await rpc('tools/call', { name: 'clean_up', arguments: {} });
   began.resolve();
   await expect.poll(async () => (await rpc('tasks/get', { taskId })).status).toBe('input_required');
-  const keys = Object.keys((await rpc('tasks/get', { taskId })).inputRequests!);
+  const keys = Object.keys((await rpc('tasks/get', { taskId })).inputRequests);
   const approve = (key: string): Promise<unknown> =>
     rpc('tasks/update', { taskId, inputResponses: { [key]: { action: 'accept', content: { approve: true } } } });
   // It is acknowledged when it is stored, and not when the agent has ended.
@@ -270,15 +270,20 @@ test('responses that come twice are acknowledged, and those that do not fit are 
   });
   await using server = await start([late]);
   const rpc = modern(server, { elicits: true });
-  const { taskId } = (await rpc('tools/call', { name: 'late', arguments: {} })) as { taskId: string };
+  const { taskId } = await rpc('tools/call', { name: 'late', arguments: {} });
   began.resolve();
   await expect.poll(async () => (await rpc('tasks/get', { taskId })).status).toBe('input_required');
-  const [key = ''] = Object.keys((await rpc('tasks/get', { taskId })).inputRequests!);
+  const [key = ''] = Object.keys((await rpc('tasks/get', { taskId })).inputRequests);
   const answer = (seat: unknown): Promise<unknown> =>
     rpc('tasks/update', { taskId, inputResponses: { [key]: { action: 'accept', content: { seat } } } });
   expect(await answer(7)).toMatchObject({ code: -32_602, message: expect.stringContaining('does not fit') });
   const accepted = { resultType: 'complete' };
-  expect(await Promise.all([1, 2, 3, 4].map(() => answer('7a')))).toMatchObject(Array(4).fill(accepted));
+  expect(await Promise.all([1, 2, 3, 4].map(() => answer('7a')))).toMatchObject([
+    accepted,
+    accepted,
+    accepted,
+    accepted,
+  ]);
   expect(await answer('7b')).toMatchObject(accepted);
   await expect
     .poll(async () => rpc('tasks/get', { taskId }))
@@ -314,7 +319,7 @@ test('a call that is parked becomes a task of a client with the extension, and i
   });
   await using server = await start([door]);
   const rpc = modern(server);
-  const { taskId, resultType } = (await rpc('tools/call', { name: 'door' })) as { taskId: string; resultType: string };
+  const { taskId, resultType } = await rpc('tools/call', { name: 'door' });
   expect(resultType).toBe('task');
   const message = 'It waits for something that takes long.';
   expect(await rpc('tasks/get', { taskId })).toMatchObject({ status: 'working', statusMessage: message });

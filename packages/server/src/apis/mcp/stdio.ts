@@ -1,4 +1,5 @@
 import type { Readable, Writable } from 'node:stream';
+import type { JSONRPCMessage } from '@modelcontextprotocol/server';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import type { Model, Tool } from '@treadle/core';
 import type { Logger } from 'pino';
@@ -103,11 +104,13 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
     onerror: (error) => log.warn({ err: error }, 'an MCP message could not be processed'),
   });
   const receive = transport.onmessage;
-  transport.onmessage = (message) => {
-    const refusal = refusedSubscription(message);
-    if (refusal) void transport.send(refusal).catch(() => {});
-    else receive?.(message);
-  };
+  Object.assign(transport, {
+    onmessage(message: JSONRPCMessage) {
+      const refusal = refusedSubscription(message);
+      if (refusal) void transport.send(refusal).catch(() => {});
+      else receive?.(message);
+    },
+  });
   const closed = ended.then(async () => {
     await connection.close().catch(() => {});
     await engine.runs.detachAll();
