@@ -270,3 +270,24 @@ test('what a task asks is a question of the run, and the answer goes to the task
   ]);
   expect(server.methods).not.toContain('tasks/cancel');
 });
+
+test('a task that asks for what it cannot have is cancelled, and the call is an error', async () => {
+  const cancelled = Promise.withResolvers<unknown>();
+  const cancel: Handler = ({ params }) => {
+    cancelled.resolve(params['taskId']);
+    return { resultType: 'complete' };
+  };
+  const params = { messages: [{ role: 'user', content: { type: 'text', text: 'Hi' } }], maxTokens: 5 };
+  const asking = { status: 'input_required', inputRequests: { a: { method: 'sampling/createMessage', params } } };
+  const server = scripted([WORKING, asking], { 'tasks/cancel': cancel });
+  expect(said(await run(server))).toContain('may not ask for a model');
+  expect(await cancelled.promise).toBe('t1');
+});
+
+test('a server that answers a look at a task as if it had made one is understood', async () => {
+  const states = [
+    { ...WORKING, resultType: 'task' },
+    { status: 'completed', resultType: 'task', result },
+  ];
+  expect(said(await run(scripted(states)))).toBe('ok');
+});

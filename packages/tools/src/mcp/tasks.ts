@@ -73,9 +73,13 @@ function markTask(message: JSONRPCMessage): void {
 }
 
 /** The task that a call became. */
-export function taskIn({ _meta }: CallToolResult): Task | undefined {
-  const task = _meta?.[MARK];
+export function taskIn(result: CallToolResult): Task | undefined {
+  const task = taskMark(result);
   return task === undefined ? undefined : readTask(task);
+}
+
+function taskMark({ _meta }: Pick<CallToolResult, '_meta'>): unknown {
+  return _meta?.[MARK];
 }
 
 /** What makes a call a task, of a server that wants to be told. */
@@ -226,13 +230,17 @@ async function persistently<T>(signal: AbortSignal, work: () => Promise<T>): Pro
     try {
       return await work();
     } catch (error) {
-      if (signal.aborted || !(error instanceof McpError) || !PASSING.has(error.code)) throw error;
+      if (signal.aborted || !isPassing(error)) throw error;
       await sleep(POLL_MS, undefined, { signal });
     }
   }
 }
 
 const PASSING: ReadonlySet<string> = new Set(['ended', 'unreachable', 'timeout']);
+
+function isPassing(error: unknown): boolean {
+  return error instanceof McpError && PASSING.has(error.code);
+}
 
 async function resultOf(
   task: FollowedTask,
@@ -253,9 +261,15 @@ async function resultOf(
       await sleep(now.pollMs, undefined, { signal });
       continue;
     }
-    const inputResponses = await fulfil(Object.fromEntries(open), (asked) => taskQuestion(id, asked));
-    for (const [key] of open) answered.add(key);
-    await request(task, 'tasks/update', { inputResponses }, { signal });
+    try {
+      const inputResponses = await fulfil(Object.fromEntries(open), (asked) => taskQuestion(id, asked));
+      for (const [key] of open) answered.add(key);
+      await request(task, 'tasks/update', { inputResponses }, { signal });
+    } catch (error) {
+      // Without what it asks for, it would wait for ever.
+      if (!signal.aborted && !isPassing(error)) void cancelTask(task);
+      throw error;
+    }
   }
 
   function endOf({ server: name }: FollowedTask, { status, result, error = {}, message: said }: Task): CallToolResult {
@@ -283,7 +297,9 @@ function checkedResult(server: string, result: unknown): CallToolResult {
 }
 
 async function getTask(task: FollowedTask, signal: AbortSignal): Promise<Task> {
-  return readTask(await known(task, () => request(task, 'tasks/get', {}, { signal })));
+  const state = await known(task, () => request(task, 'tasks/get', {}, { signal }));
+  // Some servers answer as if they had made a task.
+  return readTask(taskMark(state as CallToolResult) ?? state);
 }
 
 /** A task that the server has forgotten, or never had. */
