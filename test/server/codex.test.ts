@@ -132,6 +132,21 @@ describe('over HTTP', () => {
     ]);
   });
 
+  test('gets a tool once that several items declare, as the last one does', async () => {
+    const model = scriptedModel(['Done.']);
+    await using server = await serve(model);
+    const declare = (description: string): object => ({
+      type: 'additional_tools',
+      role: 'developer',
+      tools: [{ type: 'namespace', name: 'functions', tools: [{ type: 'function', name: 'wait', description }] }],
+    });
+    const { status } = await server.post({
+      input: [declare('Old'), { role: 'user', content: 'a' }, declare('New'), { role: 'user', content: 'b' }],
+    });
+    expect(status).toBe(200);
+    expect(model.requests[0]!.tools).toMatchObject([{ name: 'functions__wait', description: 'New' }]);
+  });
+
   test('is told which tools an item cannot declare', async () => {
     await using server = await serve(scriptedModel([]));
     const item = { type: 'additional_tools', role: 'developer', tools: [{ type: 'mcp', server_label: 'x' }] };

@@ -289,7 +289,7 @@ function declaredBy(item: InputItem): readonly FunctionTool[] {
 
 /** Of two tools with the same name, the later one counts. */
 export function withTools(tools: readonly FunctionTool[], later: readonly FunctionTool[]): readonly FunctionTool[] {
-  if (tools.length === 0 || later.length === 0) return tools.length === 0 ? later : tools;
+  if (later.length === 0) return tools;
   return [...new Map([...tools, ...later].map((tool) => [tool.name, tool])).values()];
 }
 
