@@ -1,4 +1,4 @@
-import type { SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 
 /** Something that a client was told. It must be true after a power cut. */
 export type Fact =
@@ -16,7 +16,7 @@ export type Fact =
 const TENANT = 'default';
 
 /** Names the facts that a store does not have. */
-export async function lostFacts(store: SqliteStore, facts: readonly Fact[]): Promise<readonly string[]> {
+export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<readonly string[]> {
   const streams = new Map<string, Promise<ReadonlyMap<number, object>>>();
   const runs = new Map<string, Promise<readonly object[]>>();
   const once = <T>(known: Map<string, T>, key: string, make: () => T): T => {
@@ -75,7 +75,7 @@ export async function lostFacts(store: SqliteStore, facts: readonly Fact[]): Pro
   return lost;
 }
 
-async function allEvents({ streams }: SqliteStore, stream: string): Promise<ReadonlyMap<number, object>> {
+async function allEvents({ streams }: Store, stream: string): Promise<ReadonlyMap<number, object>> {
   const found = new Map<number, object>();
   for (let last = 0; ; last = Math.max(...found.keys())) {
     const page = await streams.read(stream, last);
