@@ -2,18 +2,17 @@
  * The same as program.ts for a typed agent: helpers with state, reflection, a rejected output, another attempt, success.
  * It exits with an error if an output is validated or shown again although the result is in the journal.
  */
-import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { defineAgent, executeAgent, type HelperTool } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
-import { act, acting, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
+import { openStore } from '@treadle/store';
+import { act, acting, report, reportingModel, reportingStore, storeUrl, WHAT } from './reporting.ts';
 
 interface Seen {
   seen: string[];
 }
 
 const RUN = 'run';
-const store = sqliteStore(path.join(folder, 'runs.db'));
+const store = await openStore(storeUrl);
 const settled = new Set(
   (await store.read(RUN)).flatMap(({ event }) =>
     event.type === 'output-checked' || event.type === 'tool-settled' ? event.effect : [],

@@ -1,14 +1,17 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { sqliteStore } from '@treadle/store';
+import { openStore } from '@treadle/store';
 import { expect } from 'vitest';
 import type { Logged } from '../logged-store.ts';
 import { startedCalls, endsOf, withInterruptedResults, interruptedCalls, type End } from '../log-queries.ts';
+import { randomFrom } from '../../random.ts';
+import { newStore, type StoreKind } from '../../store/kinds.ts';
 import { ledger, type Line } from './ledger.ts';
 import { runProcess, type Kill, type Program } from './process.ts';
 
 interface Kills {
+  readonly store: StoreKind;
   /** The first seed. */
   readonly first: number;
   readonly wanted: number;
@@ -18,7 +21,7 @@ interface Kills {
 
 /** Kills processes, a few for each seed. With `TREADLE_SEED` in the environment, only those of that seed. */
 export async function killMany(program: Program, kills: Kills): Promise<readonly Outcome[]> {
-  const reference = await runUndisturbed(program);
+  const reference = await runUndisturbed(program, kills.store);
   const only = process.env['TREADLE_SEED'];
   return only === undefined ? await killRuns(reference, kills) : [await killRun(Number(only), reference)];
 }
@@ -55,25 +58,23 @@ export function summaryOf(outcomes: readonly Outcome[]): string {
 /** The end of an undisturbed run. */
 interface Reference {
   readonly program: Program;
+  readonly store: StoreKind;
   readonly ends: Readonly<Record<string, End>>;
   readonly ledger: readonly Line[];
   /** The number of lines that all its processes print. */
   readonly lines: number;
 }
 
-async function runUndisturbed(program: Program): Promise<Reference> {
-  const { folder, remove } = temporaryFolder();
-  try {
-    let lines = 0;
-    for (let end; end !== 'ended';) {
-      const finished = await runProcess({ program, folder });
-      lines += finished.lines.length;
-      ({ end } = finished);
-    }
-    return { program, ends: endsOf(await logOf(folder)), ledger: ledger(folder).read(), lines };
-  } finally {
-    remove();
+async function runUndisturbed(program: Program, kind: StoreKind): Promise<Reference> {
+  await using place = await newPlace(kind);
+  const { folder, store } = place;
+  let lines = 0;
+  for (let end; end !== 'ended';) {
+    const finished = await runProcess({ program, folder, store });
+    lines += finished.lines.length;
+    ({ end } = finished);
   }
+  return { program, store: kind, ends: endsOf(await logOf(store)), ledger: ledger(folder).read(), lines };
 }
 
 /** The outcome of a run whose processes were killed. */
@@ -88,7 +89,8 @@ interface Outcome {
 /** Kills processes of a run at moments that the seed determines, starts others until it has ended, and checks it. */
 async function killRun(seed: number, reference: Reference): Promise<Outcome> {
   const { program } = reference;
-  const { folder, remove } = temporaryFolder();
+  await using place = await newPlace(reference.store);
+  const { folder, store } = place;
   const kills: string[] = [];
   try {
     const unknown = new Set<string>();
@@ -96,15 +98,15 @@ async function killRun(seed: number, reference: Reference): Promise<Outcome> {
     let printed = 0;
     for (let end; end !== 'ended';) {
       const kill = plan[0] && { ...plan[0], after: Math.max(1, plan[0].after - printed) };
-      const finished = await runProcess({ program, folder, kill });
+      const finished = await runProcess({ program, folder, store, kill });
       ({ end } = finished);
       printed += finished.lines.length;
       if (end !== 'killed') continue;
       plan.shift();
       kills.push(`${finished.lines.length}: ${finished.lines.at(-1)}`);
-      for (const key of await unknowableCalls(folder)) unknown.add(key);
+      for (const key of await unknowableCalls(place)) unknown.add(key);
     }
-    const log = await logOf(folder);
+    const log = await logOf(store);
     expect(interruptedCalls(log)).toEqual(unknown);
     expect(endsOf(log)).toEqual(
       Object.fromEntries(
@@ -117,14 +119,12 @@ async function killRun(seed: number, reference: Reference): Promise<Outcome> {
     const how = `TREADLE_SEED=${seed} npx vitest run test/crash/kill.test.ts`;
     const message = `Seed ${seed} failed: ${(error as Error).message}\nKilled after ${kills.join(' | ')}\nRepeat it with ${how}`;
     throw new Error(message, { cause: error });
-  } finally {
-    remove();
   }
 }
 
 /** Two to five kills, about half of them exactly at a line. */
 function planOf(seed: number, lines: number): Kill[] {
-  const next = random(seed);
+  const next = randomFrom(seed);
   const count = 2 + Math.floor(next() * 4);
   const kills = Array.from({ length: count }, (): Kill => ({
     after: 1 + Math.floor(next() * lines),
@@ -135,11 +135,11 @@ function planOf(seed: number, lines: number): Kill[] {
 }
 
 /** Calls whose effect can never be known after a kill. */
-async function unknowableCalls(folder: string): Promise<readonly string[]> {
+async function unknowableCalls({ folder, store }: Place): Promise<readonly string[]> {
   const lines = ledger(folder).read();
   const has = (key: string, type: Line['type']): boolean =>
     lines.some((line) => line.key === key && line.type === type);
-  const started = [...startedCalls(await logOf(folder))].filter(([, { effect }]) => effect === 'once');
+  const started = [...startedCalls(await logOf(store))].filter(([, { effect }]) => effect === 'once');
   const lost = started.filter(([key, { verifiable }]) => !verifiable || (has(key, 'begin') && !has(key, 'end')));
   return lost.map(([key]) => key);
 }
@@ -177,8 +177,8 @@ function positionsOf(log: readonly Logged[], unknown: ReadonlySet<string>): read
   });
 }
 
-async function logOf(folder: string): Promise<readonly Logged[]> {
-  const store = sqliteStore(path.join(folder, 'runs.db'));
+async function logOf(url: string): Promise<readonly Logged[]> {
+  const store = await openStore(url);
   try {
     const log: Logged[] = [];
     for (const { runId } of await store.list()) {
@@ -190,18 +190,21 @@ async function logOf(folder: string): Promise<readonly Logged[]> {
   }
 }
 
-function temporaryFolder(): { readonly folder: string; readonly remove: () => void } {
-  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-kill-'));
-  return { folder, remove: () => rmSync(folder, { recursive: true, force: true }) };
+/** A folder for the ledger, and a store. */
+interface Place extends AsyncDisposable {
+  readonly folder: string;
+  readonly store: string;
 }
 
-/** Random numbers from 0 to 1 that depend only on the seed (mulberry32). */
-function random(seed: number): () => number {
-  let state = seed | 0;
-  return () => {
-    state = (state + 0x6d2b79f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+async function newPlace(kind: StoreKind): Promise<Place> {
+  const store = await newStore(kind);
+  const folder = mkdtempSync(path.join(tmpdir(), 'treadle-kill-'));
+  return {
+    folder,
+    store: store.url,
+    async [Symbol.asyncDispose]() {
+      rmSync(folder, { recursive: true, force: true });
+      await store[Symbol.asyncDispose]();
+    },
   };
 }

@@ -30,15 +30,18 @@ const running = new Set<ChildProcess>();
 
 export interface ProcessOptions {
   readonly program: Program;
+  /** Of the ledger. */
   readonly folder: string;
+  /** The URL of the store. */
+  readonly store: string;
   readonly kill?: Kill | undefined;
 }
 
 /** Runs one process until it exits or is killed. */
-export async function runProcess({ program, folder, kill }: ProcessOptions): Promise<FinishedProcess> {
+export async function runProcess({ program, folder, store, kill }: ProcessOptions): Promise<FinishedProcess> {
   const file = fileURLToPath(PROGRAMS[program]);
   const own = kill?.by === 'self' ? kill.after : 0;
-  const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, String(own)], {
+  const child = spawn(process.execPath, ['--conditions=treadle-source', file, folder, store, String(own)], {
     stdio: ['ignore', 'pipe', 'pipe'],
     env: PROCESS_ENV,
   });

@@ -1,13 +1,12 @@
 /**
- * The process that is killed: `node --conditions=treadle-source program.ts FOLDER LINES`. It starts or resumes the run in
+ * The process that is killed: `node --conditions=treadle-source program.ts FOLDER STORE LINES`. It starts or resumes the run in
  * that folder until it ends or pauses, and answers what the run waits for. It prints a line for each step, and kills
  * itself after LINES of them (0: never).
  */
-import path from 'node:path';
 import { agentTool, replay, runLoop, tool, waiting, type Answer, type Waiting } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
-import { sqliteStore } from '@treadle/store';
-import { acting, toolLedger, folder, report, reportingStore, reportingModel, WHAT } from './reporting.ts';
+import { openStore } from '@treadle/store';
+import { acting, report, reportingModel, reportingStore, storeUrl, toolLedger, WHAT } from './reporting.ts';
 
 /** Verifies by the ledger whether it acted. If it had only started to, the effect is unknown. */
 const wire = acting('wire', 'once', {
@@ -67,7 +66,7 @@ function answerTo({ type, effect, ...wait }: Waiting): readonly Answer[] {
   return 'digest' in wait ? [{ type: 'approval', effect, digest: wait.digest, approved: true }] : [];
 }
 
-const store = sqliteStore(path.join(folder, 'runs.db'));
+const store = await openStore(storeUrl);
 const journal = reportingStore(store);
 const tools = [helper, look, put, order, wire, remove, pick];
 const options = { model, tools, policy: rules, journal, runId: 'run', maxParallel: 3 };

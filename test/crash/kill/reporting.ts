@@ -5,9 +5,10 @@ import { tool, type Model, type RunStore, type Tool, type ToolEffect } from '@tr
 import { keyedModel, type Script } from '../keyed-model.ts';
 import { ledger } from './ledger.ts';
 
-const [folderArgument, lines] = process.argv.slice(2);
-export const folder: string = folderArgument!;
-export const toolLedger = ledger(folder);
+const [folder, url, lines] = process.argv.slice(2);
+/** The URL of the store. */
+export const storeUrl: string = url!;
+export const toolLedger = ledger(folder!);
 let printed = 0;
 
 export function report(line: string): void {

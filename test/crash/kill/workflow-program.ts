@@ -1,12 +1,11 @@
 /**
  * The workflow of examples/workflow.ts in a process that is killed: `node --conditions=treadle-source workflow-program.ts
- * FOLDER LINES`. What it does outside is one write under the key of the call, so it is done or not, and never unknown.
+ * FOLDER STORE LINES`. What it does outside is one write under the key of the call, so it is done or not, and never unknown.
  */
-import path from 'node:path';
 import { replay, runLoop, waiting } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
+import { openStore } from '@treadle/store';
 import { approvals, workflow } from '../../../examples/workflow.ts';
-import { folder, report, reportingStore, toolLedger } from './reporting.ts';
+import { report, reportingStore, storeUrl, toolLedger } from './reporting.ts';
 
 const done = new Set(toolLedger.read().map(({ key }) => key));
 const { model, tools } = workflow({
@@ -24,7 +23,7 @@ const { model, tools } = workflow({
   },
 });
 
-const store = sqliteStore(path.join(folder, 'runs.db'));
+const store = await openStore(storeUrl);
 const reporting = reportingStore(store);
 const journal: typeof reporting = {
   ...reporting,

@@ -1,5 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { frameReader } from '../../server/support/sse-frames.ts';
+import type { Random } from '../../random.ts';
 import { openSocket } from '../../server/support/socket-client.ts';
 import type { Fact } from './told.ts';
 
@@ -21,8 +22,6 @@ export interface ToldRun {
   readonly status: string;
   readonly entries: number;
 }
-
-export type Random = () => number;
 
 const JSON_HEADERS = { 'content-type': 'application/json' };
 const TASKS = [

@@ -8,7 +8,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as delay } from 'node:timers/promises';
 import { sqliteStore } from '@treadle/store';
 import { treadle, type TreadleProcess } from '../../command/treadle-process.ts';
-import { startClients, type Clients, type Random, type ToldRun } from './clients.ts';
+import { randomFrom, type Random } from '../../random.ts';
+import { startClients, type Clients, type ToldRun } from './clients.ts';
 import { lostFacts, type Fact } from './told.ts';
 
 /*
@@ -216,15 +217,4 @@ async function factsLostIn(file: string, facts: readonly Fact[]): Promise<readon
   } finally {
     await store.close();
   }
-}
-
-/** Mulberry32. */
-function randomFrom(seed: number): Random {
-  let state = seed;
-  return () => {
-    state = (state + 0x6d_2b_79_f5) | 0;
-    let mixed = Math.imul(state ^ (state >>> 15), 1 | state);
-    mixed = (mixed + Math.imul(mixed ^ (mixed >>> 7), 61 | mixed)) ^ mixed;
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
-  };
 }

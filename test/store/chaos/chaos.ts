@@ -32,6 +32,8 @@ export interface ChaosOptions {
 export interface ChaosReport extends Verdict {
   readonly faults: Readonly<Record<Fault, number>>;
   readonly failedStarts: number;
+  /** How long a server took to start, on average. */
+  readonly startMs: number;
   readonly failures: ReadonlyMap<string, number>;
   /** How many facts clients were told. */
   readonly told: number;
@@ -65,7 +67,7 @@ export async function chaos({ seed, runs: count, atOnce, onProgress }: ChaosOpti
   writeTools(skills, ledger);
   mkdirSync(work);
   writeFileSync(path.join(work, 'treadle.toml'), configuration(model.baseURL, url.href));
-  const ends: ServerEnds = { unexpected: [], failedStarts: 0 };
+  const ends: ServerEnds = { unexpected: [], failedStarts: 0, startMs: [] };
   const servers = await Promise.all(['one', 'two', 'three'].map((name) => startChaosServer(name, work, ends)));
   cleanUp.defer(async () => void (await Promise.all(servers.map((server) => server.stop()))));
   const balance = randomFrom(seed + 2);
@@ -86,8 +88,9 @@ export async function chaos({ seed, runs: count, atOnce, onProgress }: ChaosOpti
     random: randomFrom(seed + 3),
     isOver: () => isOver,
   };
+  const startMs = (): number => ends.startMs.reduce((sum, one) => sum + one, 0) / ends.startMs.length;
   const from = performance.now();
-  const faults = startFaults({ database, servers, storeProxy, clientProxy }, randomFrom(seed + 4));
+  const faults = startFaults({ database, servers, storeProxy, clientProxy, startMs }, randomFrom(seed + 4));
   const left = [...runs];
   let ended = 0;
   const perform = async (): Promise<void> => {
@@ -121,6 +124,7 @@ export async function chaos({ seed, runs: count, atOnce, onProgress }: ChaosOpti
     wrong: [...verdict.wrong, ...ends.unexpected],
     faults: faults.counts,
     failedStarts: ends.failedStarts,
+    startMs: startMs(),
     failures: seen.failures,
     told: seen.facts.length,
     replies: model.replies(),
@@ -155,6 +159,7 @@ skills_path = "../skills"
 [policy]
 autonomy = 3
 tools = { "*" = "allow" }
+rate = { second = 1000, minute = 100000 }
 
 [server]
 tools = ["packages"]
@@ -166,7 +171,7 @@ log_level = "error"
 
 /** A report that people can read. */
 export function describeChaos(report: ChaosReport): string {
-  const { faults, failures, acted, interrupted, recovered, told, replies, failedStarts, ms, log } = report;
+  const { faults, failures, acted, interrupted, recovered, told, replies, failedStarts, startMs, ms, log } = report;
   const counted = Object.entries(faults).map(([fault, times]) => `${fault}: ${times}`);
   const met = [...failures].toSorted().map(([failure, times]) => `  ${failure}: ${times}`);
   const parts = (['twice', 'lost', 'stuck', 'untrue', 'wrong'] as const).map((part) => {
@@ -175,7 +180,7 @@ export function describeChaos(report: ChaosReport): string {
   });
   const isFine = parts.every((part) => part.endsWith(': 0'));
   return [
-    `${Math.round(ms / 1_000)} s; ${counted.join(', ')}; ${failedStarts} starts of servers failed`,
+    `${Math.round(ms / 1_000)} s; ${counted.join(', ')}; ${failedStarts} starts of servers failed, others took ${Math.round(startMs)} ms`,
     `${acted} calls acted, ${interrupted} interrupted, ${recovered} takeovers, ${replies} replies of the model, ${told} facts told`,
     'what clients met:',
     ...met,

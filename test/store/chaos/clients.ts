@@ -225,7 +225,7 @@ class ChaosClient {
 
   #noteFailure(what: string, error: unknown): void {
     const { failures } = this.#context.seen;
-    if (error instanceof APIConnectionError) return count(failures, `${what}: ${error.name}`);
+    if (error instanceof APIConnectionError) return count(failures, `${what}: ${error.message}`);
     if (!(error instanceof APIError)) {
       // A stream that is cut.
       const { message, cause } = error as Error;

@@ -18,6 +18,8 @@ export interface ServerEnds {
   readonly unexpected: string[];
   /** Starts that failed, because the database did not work. */
   failedStarts: number;
+  /** How long starts took. */
+  readonly startMs: number[];
 }
 
 const delay = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms));
@@ -32,6 +34,7 @@ export async function startChaosServer(name: string, cwd: string, ends: ServerEn
 
   async function start(): Promise<void> {
     while (!isStopped) {
+      const from = performance.now();
       const started = treadle(['serve', '--port', '0'], { cwd, stdin: '' });
       current = started;
       void started.ended.then(({ code, signal, stderr }) => {
@@ -46,6 +49,7 @@ export async function startChaosServer(name: string, cwd: string, ends: ServerEn
       );
       if (port === undefined && !isUp && ends.unexpected.length > 20) throw new Error(ends.unexpected.join('\n'));
       if (isUp) {
+        ends.startMs.push(performance.now() - from);
         port = Number(/:(\d+)\n/.exec(started.seen.stdout)![1]);
         return;
       }
