@@ -5,10 +5,12 @@ import {
   metricsReader,
   NO_METRICS,
   traceReader,
+  metricsOf,
   type HourlyMetrics,
   type Metrics,
   type Trace,
 } from '@treadle/core/trace';
+import { countNotedRuns, findMetrics, sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { loadCore } from './core.ts';
@@ -63,6 +65,47 @@ test('traces and metrics that are rebuilt from a journal equal those that were l
     expect(live(entries, place % (entries.length + 1))).toEqual(rebuilt(entries));
   });
   fc.assert(property, { ...PARAMETERS, numRuns });
+});
+
+/** What a server does between two appends: counts, dies before it has added what it has counted, or adds it much later. */
+const counting = fc.array(
+  fc.tuple(fc.integer({ min: 1, max: 8 }), fc.constantFrom('none', 'count', 'killed', 'late')),
+  {
+    minLength: 1,
+    maxLength: 12,
+  },
+);
+
+test('the sums of a store are those of its journals, whenever its processes count and are killed', async () => {
+  const property = fc.asyncProperty(worlds, counting, async (world, parts) => {
+    const entries = journalOf(world);
+    const runId = String((entries[0]!.event as { readonly runId?: string }).runId);
+    const store = sqliteStore(':memory:');
+    const late: Parameters<typeof store.metrics.add>[0][] = [];
+    try {
+      for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
+        const [size, act] = parts[turn % parts.length]!;
+        await store.append(runId, entries.slice(next, (next += size)));
+        const noted = act === 'none' ? [] : await store.metrics.noted(10);
+        if (act === 'count') await countNotedRuns(store);
+        if (act !== 'late' || noted.length === 0) continue;
+        const all = await store.read(runId);
+        const { counted } = noted[0]!;
+        const hours = (await metricsOf(all, counted))!;
+        late.push([{ ...noted[0]!, next: all.length, tenant: undefined, hours }]);
+        if (late.length > 1) await store.metrics.add(late.shift()!);
+      }
+      for (const one of late) await store.metrics.add(one);
+      const { metrics, waiting } = await findMetrics(store);
+      expect(waiting).toBe(0);
+      if (entries.at(-1)!.status !== undefined) expect(metrics).toEqual(rebuilt(entries).hours);
+      await store.metrics.restart();
+      expect((await findMetrics(store)).metrics).toEqual(metrics);
+    } finally {
+      await store.close();
+    }
+  });
+  await fc.assert(property, { ...PARAMETERS, numRuns: Math.ceil(PARAMETERS.numRuns / 16) });
 });
 
 test('a trace has one action for each call, and a failure that ended the run if one did', () => {

@@ -1,7 +1,7 @@
 import { runLoop, userText, type Event, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { messageEntry, startEntry } from '../journal/entries.ts';
-import type { Store } from '@treadle/store';
+import { countNotedRuns, type Store } from '@treadle/store';
 
 const LONG = 'A long text that several entries, requests and responses contain. '.repeat(40);
 const ODD = 'a\u0000b \ud800 "quoted" \\ é 한국';
@@ -19,6 +19,7 @@ export async function fillStore(store: Store, time = ''): Promise<void> {
   await store.inbox.reply(request, { ok: true });
   await store.inbox.add(`run${time}`, { type: 'cancel' });
   await addAccounts(store, time);
+  await countNotedRuns(store, { limit: 2 });
 }
 
 async function addRuns(store: Store, time: string): Promise<void> {

@@ -151,6 +151,8 @@ const BY_PORTS = {
   store: 'version',
   leases: 'token run host pid process_start since expires_at place thread',
   heads: 'id run entries updated_at token nonce since holder',
+  // The copy notes its runs itself. What was counted is copied.
+  metric_notes: 'id run',
   // Leases, and what clients have used within a minute, are not copied.
   quotas: 'id state valid_until',
   holders: 'id ttl_ms renewed_at losses host pid process_start place thread',

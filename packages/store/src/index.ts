@@ -8,6 +8,14 @@ export type {
 export { createFolder } from './folders.ts';
 export type { Holder } from './holder.ts';
 export { INBOX_PATIENCE_MS, type InboxStore, type RunRequest } from './ports/inbox.ts';
+export type { MetricFilter, MetricStore } from './ports/metrics.ts';
+export {
+  countNotedRuns,
+  findMetrics,
+  type CountOptions,
+  type FindMetricsOptions,
+  type FoundMetrics,
+} from './records/metrics.ts';
 export type { NoticeStore, RunNotice } from './ports/notices.ts';
 export { resourceKeeper, type KeeperOptions, type ResourceKeeper } from './kept-resources.ts';
 export type { AbandonedProcesses, KeptProcessStore } from './ports/kept-processes.ts';

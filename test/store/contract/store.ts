@@ -5,6 +5,7 @@ import { budgetsContract } from './budgets.ts';
 import { conversationsContract } from './conversations.ts';
 import { inboxContract } from './inbox.ts';
 import { leasesContract } from './leases.ts';
+import { metricsContract } from './metrics.ts';
 import { noticesContract } from './notices.ts';
 import { orderContract } from './order.ts';
 import { pagesContract } from './pages.ts';
@@ -28,6 +29,7 @@ export function storeContract(name: string, tempStore: () => Promise<TempStores>
   describe(`${name}: conversations`, () => void conversationsContract(tempStore));
   describe(`${name}: streams`, () => void streamsContract(tempStore));
   describe(`${name}: pages`, () => void pagesContract(tempStore));
+  describe(`${name}: metrics`, () => void metricsContract(tempStore));
   describe(`${name}: notices`, () => void noticesContract(tempStore));
   describe(`${name}: inbox`, () => void inboxContract(tempStore));
   describe(`${name}: budgets`, () => void budgetsContract(tempStore));

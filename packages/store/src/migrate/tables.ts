@@ -69,6 +69,12 @@ export const TABLES: readonly Table[] = [
     key: ['id'],
   },
   { name: 'rates', columns: { subject: 'name', times: 'text', latest: 'number' }, key: ['subject'] },
+  {
+    name: 'metric_hours',
+    columns: { tenant: 'name', hour: 'number', tool: 'name', sums: 'text' },
+    key: ['tenant', 'hour', 'tool'],
+  },
+  { name: 'metric_runs', columns: { run: 'name', counted: 'number', target: 'number' }, key: ['run'] },
   { name: 'secret_keys', columns: { name: 'name', key: 'bytes' }, key: ['name'] },
 ];
 

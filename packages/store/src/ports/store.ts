@@ -3,6 +3,7 @@ import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from './conversations.ts';
 import type { InboxStore } from './inbox.ts';
 import type { KeptProcessStore } from './kept-processes.ts';
+import type { MetricStore } from './metrics.ts';
 import type { NoticeStore } from './notices.ts';
 import type { QuotaStore } from './quotas.ts';
 import type { RequestStore } from './requests.ts';
@@ -28,6 +29,8 @@ export interface Store extends StoredRuns, SecretKeys {
   readonly streams: StreamStore;
   /** Notices about runs that have paused or ended. */
   readonly notices: NoticeStore;
+  /** What runs have done, by tenant and hour. */
+  readonly metrics: MetricStore;
   /** Requests to the processes that drive runs. */
   readonly inbox: InboxStore;
   /** Processes that tools have started, between the runs of a conversation. */

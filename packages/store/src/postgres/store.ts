@@ -11,6 +11,7 @@ import { openConversations } from './conversations.ts';
 import { openEntries } from './entries.ts';
 import { openInbox } from './inbox.ts';
 import { openLeases } from './leases.ts';
+import { openMetrics } from './metrics.ts';
 import { openNotices } from './notices.ts';
 import { openRequests } from './requests.ts';
 import { runQueue, type RunQueue } from './run-queue.ts';
@@ -198,6 +199,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     conversations: openConversations(db, { requests, streams }),
     keptProcesses: openKeptProcesses(db, { holder, processState }),
     notices: openNotices(db, changes, noticed),
+    metrics: openMetrics(db),
     inbox: openInbox(db, changes),
     requests,
     durable,

@@ -10,6 +10,7 @@ import { createBudgetTables, splitBudgets } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
+import { createMetricTables } from './metrics.ts';
 import { DatabaseSync } from './node-sqlite.ts';
 import { createQuotaTable } from './quotas.ts';
 import { createRateTable } from './rates.ts';
@@ -244,6 +245,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   splitBudgets,
   addRunFacts,
   createQuotaTable,
+  createMetricTables,
 ];
 
 /** The version of the tables. */

@@ -161,10 +161,12 @@ test('requests of earlier versions get the kind that their id tells', async () =
   raw.exec(`ALTER TABLE leases DROP COLUMN place; ALTER TABLE leases DROP COLUMN thread;
             ALTER TABLE requests DROP COLUMN kind; ALTER TABLE requests RENAME TO responses;
             ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes; DROP TABLE quotas;
+            DROP TRIGGER metric_run_added; DROP TRIGGER metric_run_stopped; DROP TRIGGER metric_run_deleted;
+            DROP TABLE metric_hours; DROP TABLE metric_runs; DROP TABLE metric_notes;
             DROP TABLE budget_definitions; DROP TABLE budget_usage; DROP TABLE reservations;
             DROP INDEX runs_by_session; DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN session;
             ALTER TABLE runs DROP COLUMN task; ALTER TABLE runs DROP COLUMN labels;
-            PRAGMA user_version = ${VERSION - 6}`);
+            PRAGMA user_version = ${VERSION - 7}`);
   createBudgetTables(raw);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));

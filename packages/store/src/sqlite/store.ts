@@ -19,6 +19,7 @@ import { openKeptProcesses } from './kept-processes.ts';
 import { openKeys } from './keys.ts';
 import { openLeases, type LeaseOptions } from './leases.ts';
 import { openMessages } from './messages.ts';
+import { openMetrics } from './metrics.ts';
 import { openNotices } from './notices.ts';
 import { openQuotas } from './quotas.ts';
 import { openRates } from './rates.ts';
@@ -124,6 +125,8 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const kept = openKeptProcesses(db, commit, machine);
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
 
+  const metrics = openMetrics(db, commit);
+
   const reads = openBegun();
   let closing: Promise<void> | undefined;
 
@@ -225,6 +228,12 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     },
     keptProcesses: { ...kept, abandoned: (runId) => reading(() => kept.abandoned(runId)) },
     notices: { ...notices, nextDue: () => reading(notices.nextDue) },
+    metrics: {
+      ...metrics,
+      noted: (limit) => reading(() => metrics.noted(limit)),
+      waiting: () => reading(metrics.waiting),
+      read: (filter) => reading(() => metrics.read(filter)),
+    },
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     requests: {
       create: requests.create,
