@@ -23,9 +23,13 @@ const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }
 const CTRL_C = '\u0003';
 const CTRL_D = '\u0004';
 
-describe('chat', () => {
+describe('chat --plain', () => {
   test('holds a conversation with a tool call until Ctrl-D', async () => {
-    const { type, shows, exit, screen } = await open([READ, { text: ['I saw it.'] }, { text: ['Goodbye.'] }], 'chat');
+    const { type, shows, exit, screen } = await open(
+      [READ, { text: ['I saw it.'] }, { text: ['Goodbye.'] }],
+      'chat',
+      '--plain',
+    );
     await shows('> ');
     type('look\r');
     await shows('#1 read {"path":"notes.txt"}');
@@ -47,6 +51,7 @@ describe('chat', () => {
     const { type, shows, exit, screen } = await open(
       [READ, { text: ['Seen.'] }, READ, { text: ['Not seen.'] }],
       'chat',
+      '--plain',
       '--ask',
     );
     await shows('> ');
@@ -70,7 +75,11 @@ describe('chat', () => {
   });
 
   test('sends text that is typed during a run to the model in that run', async () => {
-    const { type, shows, exit, screen } = await open([{ hang: 'Working' }, { text: ['Both done.'] }], 'chat');
+    const { type, shows, exit, screen } = await open(
+      [{ hang: 'Working' }, { text: ['Both done.'] }],
+      'chat',
+      '--plain',
+    );
     await shows('> ');
     type('one\r');
     await shows('Working');
@@ -90,7 +99,7 @@ describe('chat', () => {
   });
 
   test('Ctrl-C cancels the run, and the chat continues with a valid history', async () => {
-    const { type, shows, exit } = await open([{ hang: 'I am think' }, { text: ['Yes?'] }], 'chat');
+    const { type, shows, exit } = await open([{ hang: 'I am think' }, { text: ['Yes?'] }], 'chat', '--plain');
     await shows('> ');
     type('go\r');
     await shows('I am think');
@@ -105,7 +114,7 @@ describe('chat', () => {
   });
 
   test('Ctrl-C at an approval cancels the run', async () => {
-    const { type, shows, exit } = await open([READ, { text: ['Fine.'] }], 'chat', '--ask');
+    const { type, shows, exit } = await open([READ, { text: ['Fine.'] }], 'chat', '--plain', '--ask');
     await shows('> ');
     type('look\r');
     await shows('Allow it? [y/N/e] ');
@@ -122,14 +131,14 @@ describe('chat', () => {
   });
 });
 
-describe('commands of a chat', () => {
+describe('commands of a chat with --plain', () => {
   test('change the model, forget the conversation, and show runs and usage', async () => {
     server = await scriptedOpenAi([{ text: ['One.'] }, { text: ['Two.'] }, { text: ['Three.'] }]);
     const price = 'price = { input = 1000, output = 1000 }';
     const entry = (name: string): string =>
       `[models.${name}]\nmodel = "m-${name}"\nbase_url = "${server.baseURL}"\n${price}\n`;
     await play.write('treadle.toml', `[models]\ndefault = "a"\n${entry('a')}${entry('b')}`);
-    const { type, shows, exit } = fakeTerminal(['chat', '--tools', 'none'], play.folder);
+    const { type, shows, exit } = fakeTerminal(['chat', '--plain', '--tools', 'none'], play.folder);
     await shows('> ');
     type('/cost\r');
     await shows('Nothing has been used yet.\n> ');
@@ -167,14 +176,14 @@ describe('commands of a chat', () => {
   });
 
   test('--continue sends the last conversation, and the up key recalls its messages', async () => {
-    const first = await open([READ, { text: ['Seen.'] }, { text: ['Again.'] }], 'chat');
+    const first = await open([READ, { text: ['Seen.'] }, { text: ['Again.'] }], 'chat', '--plain');
     await first.shows('> ');
     first.type('look at it\r');
     await first.shows('Seen.\n');
     await first.shows('\n> ');
     first.type(CTRL_D);
     expect(await first.exit).toBe(0);
-    const args = ['chat', '--model', 'scripted', '--base-url', server.baseURL, '--continue'];
+    const args = ['chat', '--plain', '--model', 'scripted', '--base-url', server.baseURL, '--continue'];
     const second = fakeTerminal(args, play.folder);
     await second.shows('Continues run_');
     await second.shows('with 4 messages');

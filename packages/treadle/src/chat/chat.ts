@@ -31,7 +31,6 @@ import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
 import { openSession, type Session } from '../run/session.ts';
-import { transcript } from '../run/transcript.ts';
 import { withSkills } from '../skills/command-skills.ts';
 import { stateAfter } from '../runs/journal.ts';
 import { foreignRunReason, hasDefinition } from '../runs/resume.ts';
@@ -43,9 +42,10 @@ import { ageText, durationText, plural, usageText } from '../terminal/quantities
 import { catchInterrupt } from '../terminal/signals.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
-import { openHistory } from './history.ts';
+import { openHistory, type ChatHistory } from './history.ts';
+import { lineDialogue } from './line-dialogue.ts';
+import { screenDialogue } from './screen-dialogue.ts';
 import { runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
-import { terminalDialogue } from './terminal-dialogue.ts';
 
 export const chatCommand: Command = defineCommand({
   name: 'chat',
@@ -58,12 +58,13 @@ export const chatCommand: Command = defineCommand({
     ...FACT_FLAGS,
     ...YES_FLAG,
     ...LOG_FLAGS,
+    plain: { type: 'switch', help: 'Show lines and redraw nothing, for screen readers' },
   },
   notes: [
     `In the chat:\n${slashHelp()}\n` +
       'Ctrl-C cancels the current run, a second Ctrl-C quits. Text that you enter during a run is sent to the model with the\n' +
-      'next turn. A pasted text of several lines is one message. The up key recalls earlier messages, also of other chats in\n' +
-      'the folder: they are in a file beside the store, which only you can read.',
+      'next turn. Alt+Enter starts a new line. A pasted text of several lines is one message. The up key recalls earlier\n' +
+      'messages, also of other chats in the folder: they are in a file beside the store, which only you can read.',
     'Without a terminal, each line of standard input is one message. Answers go to standard output, tool calls to standard\n' +
       'error. At the end of the input the command exits with 0.',
     'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',
@@ -91,7 +92,7 @@ export const chatCommand: Command = defineCommand({
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const history = onTerminal ? await openHistory(session.context.store) : undefined;
-    const dialogue = onTerminal ? terminalDialogue(io, history) : pipedDialogue(io);
+    const dialogue = openDialogue(io, { history, onTerminal, isPlain: values.plain === true, session });
     const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
@@ -147,6 +148,21 @@ export const chatCommand: Command = defineCommand({
     }
   },
 });
+
+function openDialogue(
+  io: Io,
+  options: {
+    readonly history: ChatHistory | undefined;
+    readonly onTerminal: boolean;
+    readonly isPlain: boolean;
+    readonly session: Session;
+  },
+): Dialogue {
+  const { history, onTerminal, isPlain, session } = options;
+  if (!onTerminal) return pipedDialogue(io);
+  if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
+  return screenDialogue(io, { history, status: () => session.options.model.id });
+}
 
 interface LastConversation {
   readonly run: RunSummary;
@@ -251,13 +267,12 @@ function startConversation(options: {
       }
       let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
-      const { onItem, endLine } = transcript({ ...dialogue, colours, width: io.stdout.columns ?? 120 });
       const steering: Promise<unknown>[] = [];
       const steer = async (more: string): Promise<void> => {
         const sent = await live?.send(more).catch(() => false);
         if (!sent) unsent.push(more);
       };
-      const endRun = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
+      const shown = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
       try {
         for (const notice of await session.reloadPackages()) dialogue.writeLine(notice);
         const result = await driveRun({
@@ -277,7 +292,7 @@ function startConversation(options: {
             if (item.type === 'fact' && item.event.type === 'tools-changed') {
               for (const { name } of item.event.tools) found.add(name);
             }
-            onItem(item);
+            shown.onItem(item);
           },
           logCalls,
           onLive(started) {
@@ -300,7 +315,7 @@ function startConversation(options: {
           calls: spent.calls + result.calls,
           usage: addUsage(spent.usage, result.usage),
         };
-        endLine();
+        shown.endReply();
         const ending = outcomeText(result);
         if (ending) dialogue.writeLine(colours.red(ending));
         if (showsUsage) {
@@ -309,7 +324,7 @@ function startConversation(options: {
         }
         if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
       } finally {
-        endRun();
+        shown.end();
         interrupt.release();
         await Promise.all(steering);
       }

@@ -1,6 +1,7 @@
 import { PassThrough } from 'node:stream';
 import { expect, test } from 'vitest';
 import type { Io } from '../terminal/io.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
 import { pipedDialogue } from './dialogue.ts';
 
 const RED = '\u001b[31mred';
@@ -20,7 +21,8 @@ function written(isTTY: boolean): string {
     quit: () => {},
   };
   const dialogue = pipedDialogue(io);
-  dialogue.writeText(RED);
+  const interrupt = catchInterrupt(io);
+  dialogue.startRun({ interrupt, steer: () => {} }).onItem({ type: 'text-delta', text: RED });
   dialogue.close();
   return String(stdout.read());
 }

@@ -1,6 +1,9 @@
 import { createInterface } from 'node:readline';
+import type { Item } from '@treadle/core';
 import type { ExplainRequest } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
+import { transcript } from '../run/transcript.ts';
+import { coloursFor, type Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
@@ -9,35 +12,55 @@ import type { Interrupt } from '../terminal/signals.ts';
 export interface Dialogue {
   /** The next message of the user; undefined when they leave. */
   nextMessage(): Promise<string | undefined>;
-  /** Starts a run and returns the function that ends it. `steer` receives the lines that the user enters during it. */
-  startRun(run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void }): () => void;
+  /** `steer` receives the lines that the user enters during the run. */
+  startRun(run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void }): ShownRun;
   approve(request: ApprovalRequest, explain?: ExplainRequest): Promise<Decision>;
   /** Asks a question of a tool. Undefined: there is no answer. */
   answer(request: QuestionRequest, rejected?: string): Promise<unknown>;
-  /** Writes text of the model. */
-  writeText(text: string): void;
-  /** Writes a line of the program, such as a tool call. */
+  /** Writes a line of the program. */
   writeLine(line: string): void;
   /** Ctrl-C during a run ends only the run, not the chat. */
   readonly outlivesInterrupt: boolean;
   close(): void;
 }
 
+/** A run that the dialogue shows. */
+export interface ShownRun {
+  readonly onItem: (item: Item) => void;
+  /** Shows what is left of its last reply. */
+  endReply(): void;
+  /** The run does not take lines of the user any more. */
+  end(): void;
+}
+
+/** Shows runs as lines: for pipes, for screen readers, and for terminals that cannot move the cursor. */
+export function lineRun(
+  parts: { readonly writeText: (text: string) => void; readonly writeLine: (line: string) => void },
+  options: { readonly colours: Colours; readonly width: number; readonly end: () => void },
+): ShownRun {
+  const { colours, width, end } = options;
+  const { onItem, endLine } = transcript({ ...parts, colours, width });
+  return { onItem, endReply: endLine, end };
+}
+
 /** A chat without a terminal. Each line of standard input is a message, and is read after the previous answer. */
 export function pipedDialogue(io: Io): Dialogue {
   const reader = createInterface({ input: io.stdin, crlfDelay: Infinity, terminal: false });
   const lines = reader[Symbol.asyncIterator]();
+  const colours = coloursFor(io.stderr, io.env);
+  const width = io.stdout.columns ?? 120;
+  // Text for files and other programs is not changed. A terminal would execute control sequences.
+  const writeText = (text: string): void => void io.stdout.write(io.stdout.isTTY ? printable(text) : text);
+  const writeLine = (line: string): void => void io.stderr.write(`${line}\n`);
   return {
     async nextMessage() {
       const { done, value } = await lines.next();
       return done ? undefined : value;
     },
-    startRun: () => () => {},
+    startRun: () => lineRun({ writeText, writeLine }, { colours, width, end: () => {} }),
     approve: async () => ({ approved: false, reason: 'There is no terminal to ask the user on.' }),
     answer: async () => undefined,
-    // Text for files and other programs is not changed. A terminal would execute control sequences.
-    writeText: (text) => void io.stdout.write(io.stdout.isTTY ? printable(text) : text),
-    writeLine: (line) => void io.stderr.write(`${line}\n`),
+    writeLine,
     outlivesInterrupt: false,
     close: () => reader.close(),
   };

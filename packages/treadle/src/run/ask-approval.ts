@@ -54,11 +54,9 @@ export async function askQuestion(
   { writeLine, ask }: Prompter,
   rejected?: string,
 ): Promise<unknown> {
-  const { prompt, choices, schema } = question;
-  if (rejected !== undefined) writeLine(exactLine(rejected));
-  writeLine(`${exactLine(call.name)} asks: ${exactText(prompt, INDENT)}`);
+  const { choices, schema } = question;
+  for (const line of questionLines({ call, question }, rejected)) writeLine(line);
   for (const [index, choice] of (choices ?? []).entries()) writeLine(`${INDENT}${index + 1} ${exactLine(choice)}`);
-  if (schema) writeLine(`${INDENT}as JSON: ${exactLine(JSON.stringify(schema))}`);
   for (;;) {
     const line = (await ask(choices ? `Your choice [1-${choices.length}]: ` : 'Your answer: '))?.trim();
     if (line === undefined) return undefined;
@@ -66,6 +64,18 @@ export async function askQuestion(
     const value = choices ? chosen(choices, line) : schema ? jsonIn(line) : line;
     if (value !== undefined) return value;
   }
+}
+
+/** A question, without its choices. `rejected`: why the last answer was rejected. */
+export function questionLines(
+  { call, question: { prompt, schema } }: Pick<QuestionRequest, 'call' | 'question'>,
+  rejected?: string,
+): readonly string[] {
+  return [
+    ...(rejected === undefined ? [] : [exactLine(rejected)]),
+    `${exactLine(call.name)} asks: ${exactText(prompt, INDENT)}`,
+    ...(schema ? [`${INDENT}as JSON: ${exactLine(JSON.stringify(schema))}`] : []),
+  ];
 }
 
 function chosen(choices: readonly string[], line: string): string | undefined {
@@ -82,7 +92,8 @@ function jsonIn(line: string): unknown {
 
 const INDENT = '  ';
 
-function requestLines({ call, reason, touches = [], shown, expiresAt }: ApprovalRequest): readonly string[] {
+/** What a call would do, exactly, with everything visible. */
+export function requestLines({ call, reason, touches = [], shown, expiresAt }: ApprovalRequest): readonly string[] {
   return [
     `${exactLine(call.name)} wants to run with ${exactText(call.arguments, INDENT)}`,
     ...touches.map((touch) => `${INDENT}${touchText(touch)}`),

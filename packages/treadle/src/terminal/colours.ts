@@ -10,10 +10,14 @@ export interface Colours {
 
 /** Colours on a terminal, unless NO_COLOR is set (https://no-color.org). */
 export function coloursFor(stream: { readonly isTTY?: boolean }, env: Io['env']): Colours {
-  const on = stream.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb';
+  const on = hasColours(stream, env);
   const paint =
     (style: 'dim' | 'red' | 'bold') =>
     (text: string): string =>
       on ? styleText(style, text, { validateStream: false }) : text;
   return { plain: (text) => text, dim: paint('dim'), red: paint('red'), bold: paint('bold') };
+}
+
+export function hasColours(stream: { readonly isTTY?: boolean }, env: Io['env']): boolean {
+  return stream.isTTY === true && !env['NO_COLOR'] && env['TERM'] !== 'dumb';
 }

@@ -21,9 +21,11 @@ export interface Io {
   quit(code: number): void;
 }
 
+/** Emits `resize` when its size has changed. */
 interface Screen {
   readonly isTTY?: boolean;
   readonly columns?: number;
+  readonly rows?: number;
 }
 
 /** Reads standard input to its end. Throws if it is not a text. */

@@ -53,8 +53,9 @@ export function alignColumns(
   );
 }
 
-/** The number of terminal columns that a text takes. */
-function columnsOf(text: string): number {
+/** The number of terminal columns that a text takes: at least as many as terminals that know joined emoji use. */
+export function columnsOf(text: string): number {
+  if (PLAIN.test(text)) return text.length;
   let columns = 0;
   for (const char of text) columns += WIDE.test(char) ? 2 : ZERO_WIDTH.test(char) ? 0 : 1;
   return columns;
@@ -71,8 +72,9 @@ function cut(text: string, width: number): string {
   return text.slice(0, end);
 }
 
+const PLAIN = /^[\x20-\x7e]*$/;
 /** Characters that take two columns: East Asian scripts and pictographs. */
 const WIDE =
-  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}]/u;
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6\u{1f300}-\u{1faff}\u{20000}-\u{3fffd}\p{Emoji_Presentation}]/u;
 /** Characters that take no column of their own. */
 const ZERO_WIDTH = /[\p{Mn}\p{Me}\p{Cf}]/u;

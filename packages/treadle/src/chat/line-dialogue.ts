@@ -2,24 +2,26 @@ import type { Transform } from 'node:stream';
 import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
 import { askApproval, askQuestion } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
+import { coloursFor } from '../terminal/colours.ts';
 import { printable } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
-import type { Dialogue } from './dialogue.ts';
+import { lineRun, type Dialogue } from './dialogue.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
-import { PASTE_OFF, PASTE_ON, pasteFilter } from './paste.ts';
+import { PASTE_OFF, PASTE_ON, pasteFilter } from '../terminal/paste.ts';
 
 const PROMPT = '> ';
 /** Stands for a line break in the line editor. */
 const LINE_BREAK = '␤';
 
 /**
- * A chat on a terminal. One line editor is open during the whole chat, so the user can type at any time:
+ * A chat on a terminal that shows lines and redraws nothing but the line editor: for screen readers, and for terminals that cannot
+ * move the cursor. One line editor is open during the whole chat, so the user can type at any time:
  * 1. A line answers the last question. If there is none, it steers the current run.
  * 2. While the user types a line during a run, output is held back, so that the two do not mix.
  * 3. Text that was typed before an approval or an answer was asked for never gives it.
  * 4. A pasted text of several lines is one message. The editor shows a mark in its place.
  */
-export function terminalDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogue {
+export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogue {
   const { stdin, stdout } = io;
   const canPaste = io.env['TERM'] !== 'dumb';
   /** The texts of the marks in the typed line. */
@@ -166,10 +168,12 @@ export function terminalDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dia
       run = started;
       const onAbort = (): void => answer(undefined);
       started.interrupt.signal.addEventListener('abort', onAbort);
-      return () => {
+      const end = (): void => {
         started.interrupt.signal.removeEventListener('abort', onAbort);
         run = undefined;
       };
+      const shown = { writeText: (text: string): void => write(printable(text)), writeLine: prompter.writeLine };
+      return lineRun(shown, { colours: coloursFor(stdout, io.env), width: stdout.columns ?? 120, end });
     },
     async approve(request, explain) {
       startAsking();
@@ -179,8 +183,7 @@ export function terminalDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dia
       startAsking();
       return askQuestion(request, prompter, rejected);
     },
-    writeText: (text) => write(printable(text)),
-    writeLine: (line) => write(`${line}\n`),
+    writeLine: prompter.writeLine,
     outlivesInterrupt: true,
     close: () => reader.close(),
   };

@@ -1,12 +1,12 @@
 import { Transform } from 'node:stream';
 import { StringDecoder } from 'node:string_decoder';
 
-/** A terminal sends pasted text between START and END while this mode is on. */
+/** A terminal sends pasted text between PASTE_START and PASTE_END while this mode is on. */
 export const PASTE_ON = '\u001b[?2004h';
 export const PASTE_OFF = '\u001b[?2004l';
 
-const START = '\u001b[200~';
-const END = '\u001b[201~';
+export const PASTE_START = '\u001b[200~';
+export const PASTE_END = '\u001b[201~';
 /** A terminal sends a mark at once. What has not become one by then are keys, such as Escape. */
 const MARK_MS = 50;
 
@@ -18,7 +18,7 @@ export function pasteFilter(onPaste: (text: string) => string): Transform {
   const decoder = new StringDecoder('utf8');
   /** The pasted text so far; undefined: outside of one. */
   let pasted: string | undefined;
-  /** The beginning of START, or of END, at the end of the last chunk. */
+  /** The beginning of PASTE_START, or of PASTE_END, at the end of the last chunk. */
   let held = '';
   let timer: NodeJS.Timeout | undefined;
   return new Transform({
@@ -28,7 +28,7 @@ export function pasteFilter(onPaste: (text: string) => string): Transform {
       let keys = '';
       held = '';
       while (rest !== '') {
-        const mark: string = pasted === undefined ? START : END;
+        const mark: string = pasted === undefined ? PASTE_START : PASTE_END;
         const at = rest.indexOf(mark);
         let text = at < 0 ? rest : rest.slice(0, at);
         rest = at < 0 ? '' : rest.slice(at + mark.length);
@@ -61,8 +61,8 @@ export function pasteFilter(onPaste: (text: string) => string): Transform {
 }
 
 /** The end of a text that may be the beginning of a mark. */
-function beginningAtEnd(text: string, mark: string): string {
-  for (let length = mark.length - 1; length > 0; length--) {
+export function beginningAtEnd(text: string, mark: string): string {
+  for (let length = Math.min(mark.length - 1, text.length); length > 0; length--) {
     if (text.endsWith(mark.slice(0, length))) return mark.slice(0, length);
   }
   return '';

@@ -6,8 +6,8 @@ import type { ApprovalRequest } from '../run/drive-run.ts';
 import type { Io } from '../terminal/io.ts';
 import { catchInterrupt, type Interrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
-import { PASTE_OFF } from './paste.ts';
-import { terminalDialogue } from './terminal-dialogue.ts';
+import { PASTE_OFF } from '../terminal/paste.ts';
+import { lineDialogue } from './line-dialogue.ts';
 
 let stdin: PassThrough;
 let shown: string;
@@ -31,7 +31,7 @@ beforeEach(() => {
     outliveReaders: () => {},
     quit: (code) => void quits.push(code),
   };
-  dialogue = terminalDialogue(io);
+  dialogue = lineDialogue(io);
 });
 afterEach(() => dialogue.close());
 
@@ -44,11 +44,11 @@ const screen = (): string => stripVTControlCharacters(shown).replaceAll('\r', ''
 const CTRL_C = '\u0003';
 const CTRL_D = '\u0004';
 
-function startRun(): { interrupt: Interrupt; steered: string[]; end: () => void } {
+function startRun(): { interrupt: Interrupt; steered: string[]; writeText: (text: string) => void; end: () => void } {
   const interrupt = catchInterrupt(io);
   const steered: string[] = [];
-  const end = dialogue.startRun({ interrupt, steer: (text) => steered.push(text) });
-  return { interrupt, steered, end };
+  const { onItem, end } = dialogue.startRun({ interrupt, steer: (text) => steered.push(text) });
+  return { interrupt, steered, writeText: (text) => onItem({ type: 'text-delta', text }), end };
 }
 
 const request: ApprovalRequest = {
@@ -145,7 +145,7 @@ describe('the history', () => {
   test('has messages of earlier chats and of this one, but no decisions', async () => {
     dialogue.close();
     const added: string[] = [];
-    dialogue = terminalDialogue(io, {
+    dialogue = lineDialogue(io, {
       entries: ['old', 'two\nlines'],
       add: (text) => void added.push(text),
       saved: async () => undefined,
@@ -174,10 +174,10 @@ describe('during a run', () => {
   });
 
   test('holds output back while a line is typed, and prints it on a new line', async () => {
-    const { steered, end } = startRun();
-    dialogue.writeText('The first ');
+    const { steered, writeText, end } = startRun();
+    writeText('The first ');
     await type('more');
-    dialogue.writeText('and the second ');
+    writeText('and the second ');
     dialogue.writeLine('#1 a call');
     expect(screen()).toBe('The first \nmore');
     await type('\r');
@@ -187,9 +187,9 @@ describe('during a run', () => {
   });
 
   test('prints held output when the typed text is deleted', async () => {
-    const { end } = startRun();
+    const { writeText, end } = startRun();
     await type('x');
-    dialogue.writeText('words');
+    writeText('words');
     expect(screen()).not.toContain('words');
     await type('\u007f');
     expect(screen()).toContain('words');
@@ -197,9 +197,9 @@ describe('during a run', () => {
   });
 
   test('keeps the typed text and the output at the end of the run', async () => {
-    const { end } = startRun();
+    const { writeText, end } = startRun();
     await type('half a ');
-    dialogue.writeText('words\n');
+    writeText('words\n');
     end();
     const message = dialogue.nextMessage();
     expect(screen().endsWith('words\n> half a ')).toBe(true);
@@ -218,9 +218,11 @@ describe('during a run', () => {
   });
 
   test('escapes control sequences in text of the model', () => {
+    const { writeText, end } = startRun();
     shown = '';
-    dialogue.writeText('\u001b[2J\u001b]0;owned\u0007');
+    writeText('\u001b[2J\u001b]0;owned\u0007');
     expect(shown).toBe('\\u001b[2J\\u001b]0;owned\\u0007');
+    end();
   });
 });
 

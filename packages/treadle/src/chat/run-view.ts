@@ -1,0 +1,231 @@
+import { stripVTControlCharacters } from 'node:util';
+import { textOf, type CallAnswered, type Item, type ToolCall } from '@treadle/core';
+import { taskProgress } from '@treadle/tools/task';
+import type { Highlight, MarkdownOptions } from '../screen/markdown.ts';
+import { markdownStream, type MarkdownStream } from '../screen/markdown-stream.ts';
+import { clipLine, lineOf, span, type Line } from '../screen/spans.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { durationText } from '../terminal/quantities.ts';
+import { resultWords, subjectOf } from './call-text.ts';
+
+/** A call as people see it: one line that fills in. */
+export interface ShownCall {
+  readonly number: number;
+  readonly call: ToolCall;
+  /** What the tool has reported last. */
+  detail: string;
+  answered?: CallAnswered;
+  startedAt: number;
+  endedAt?: number;
+  /** The changes that it has made to files. */
+  changes?: readonly Line[];
+}
+
+export interface RunViewOptions {
+  /** Adds lines to the scrollback. */
+  readonly settle: (lines: readonly Line[]) => void;
+  readonly refresh: () => void;
+  readonly width: () => number;
+  readonly now: () => number;
+  /** Undefined while it is being loaded. */
+  readonly highlight: () => Highlight | undefined;
+  /** All calls of the chat, for their numbers, and to show them again. */
+  readonly calls: ShownCall[];
+}
+
+/** What a run does, on the screen: replies as Markdown, reasoning folded, and a line for each call. */
+export interface RunView {
+  readonly onItem: (item: Item) => void;
+  /** The lines that may still change. */
+  live(width: number): readonly Line[];
+  /** What the run does now, for the status line. */
+  activity(): string;
+  /** Settles what is left. */
+  end(): void;
+}
+
+export function runView(options: RunViewOptions): RunView {
+  const { settle, refresh, width, now, calls } = options;
+  let reply: MarkdownStream | undefined;
+  let thinking: { readonly since: number } | undefined;
+  let activity = 'starting';
+  /** Calls whose lines are live, in the order of the reply. */
+  let open: ShownCall[] = [];
+  const markdown = (columns = width()): MarkdownOptions => ({ width: columns, highlight: options.highlight() });
+  /** Lines of the reply are settled. */
+  let hasReplyLines = false;
+  /** The last settled line is that of a call. Lines of calls have no blank lines between them. */
+  let lastIsCalls = false;
+  /** With a blank line before them. */
+  const settleBlock = (line: Line): void => {
+    settle([[], line]);
+    lastIsCalls = false;
+  };
+  const settleReply = (lines: readonly Line[]): void => {
+    if (lines.length === 0) return;
+    settle(hasReplyLines ? lines : [[], ...lines]);
+    hasReplyLines = true;
+    lastIsCalls = false;
+  };
+  const endThinking = (): void => {
+    if (!thinking) return;
+    settleBlock(lineOf(`Thought for ${durationText(now() - thinking.since)}`, 'dim', 'italic'));
+    thinking = undefined;
+  };
+  const endReply = (whole?: string): void => {
+    endThinking();
+    // A model that does not stream sends no deltas.
+    if (!reply && whole) {
+      reply = markdownStream();
+      settleReply(reply.add(whole, markdown()));
+    }
+    if (reply) settleReply(reply.end(markdown()));
+    reply = undefined;
+    hasReplyLines = false;
+  };
+  const settleCalls = (): void => {
+    while (open[0]?.answered) {
+      const one = open.shift()!;
+      settle([...(lastIsCalls ? [] : [[]]), callLine(one, width(), now()), ...(one.changes ?? [])]);
+      lastIsCalls = true;
+    }
+  };
+  const shownCall = (call: ToolCall): ShownCall => {
+    const found = open.find((one) => one.call.id === call.id && !one.answered);
+    if (found) return found;
+    const one: ShownCall = { number: calls.length + 1, call, detail: '', startedAt: now() };
+    calls.push(one);
+    open = [...open, one];
+    return one;
+  };
+  const showActivity = (): void => {
+    const running = open.filter(({ answered }) => !answered);
+    activity =
+      running.length === 0 ? 'working' : running.length === 1 ? running[0]!.call.name : `${running.length} calls`;
+  };
+  const onItem = (item: Item): void => {
+    switch (item.type) {
+      case 'turn-started':
+        activity = 'waiting for the model';
+        break;
+      case 'reasoning-delta':
+        thinking ??= { since: now() };
+        activity = 'thinking';
+        break;
+      case 'text-delta':
+        endThinking();
+        activity = 'writing';
+        reply ??= markdownStream();
+        settleReply(reply.add(item.text, markdown()));
+        break;
+      case 'call-delta':
+        endReply();
+        activity = `calling ${printable(item.name)}`;
+        break;
+      case 'call-started':
+        shownCall(item.call);
+        showActivity();
+        break;
+      case 'tool-report': {
+        const nested = taskProgress(item);
+        const one = shownCall(item.call);
+        one.detail = nested ? `${nested.call.name} ${subjectOf(nested.call)}` : lastLine(item.progress) || one.detail;
+        break;
+      }
+      case 'call-answered': {
+        const one = shownCall(item.call);
+        one.answered = item;
+        one.endedAt = now();
+        settleCalls();
+        showActivity();
+        break;
+      }
+      case 'budget-warning':
+        settleBlock(lineOf(`The budget ${printable(item.budget)} has little left.`, 'yellow'));
+        break;
+      case 'fact':
+        if (item.event.type === 'model-replied') {
+          endReply(textOf(item.event.content.filter((part) => part.type === 'text')));
+        } else if (item.event.type === 'model-failed') endReply();
+        else if (item.event.type === 'budget-refused') settleBlock(lineOf(printable(item.event.reason), 'red'));
+        break;
+      default:
+        return;
+    }
+    refresh();
+  };
+  return {
+    onItem,
+    live(columns) {
+      const tail = reply?.tail(markdown(columns)) ?? [];
+      const thought = thinking ? [[], lineOf(`Thinking for ${seconds(now() - thinking.since)}…`, 'dim', 'italic')] : [];
+      return [
+        ...thought,
+        ...(tail.length > 0 && !hasReplyLines ? [[], ...tail] : tail),
+        ...(open.length > 0 && !lastIsCalls ? [[]] : []),
+        ...open.map((one) => callLine(one, columns, now())),
+      ];
+    },
+    activity: () => activity,
+    end() {
+      endReply();
+      for (const one of open) one.endedAt ??= now();
+      if (open.length > 0) settle([...(lastIsCalls ? [] : [[]]), ...open.map((one) => callLine(one, width(), now()))]);
+      open = [];
+      refresh();
+    },
+  };
+}
+
+const FRAMES = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+const FRAME_MS = 100;
+
+/** The picture of a spinner at a time. */
+export function spinner(at: number): string {
+  return FRAMES[Math.floor(at / FRAME_MS) % FRAMES.length]!;
+}
+
+/** `✓ #1 read notes.txt · 2 lines: the first one`. */
+function callLine(
+  { number, call, detail, answered, startedAt, endedAt }: ShownCall,
+  width: number,
+  at: number,
+): Line {
+  const subject = oneLine(subjectOf(call), Math.max(20, Math.floor(width / 2)));
+  const name = [span(`${printable(call.name)}`, 'bold'), ...(subject === '' ? [] : [span(` ${subject}`)])];
+  const label = span(` #${number} `, 'dim');
+  if (!answered) {
+    const isLost = endedAt !== undefined;
+    const mark = isLost ? span('-', 'dim') : span(spinner(at - startedAt), 'cyan');
+    const time = isLost ? 'stopped' : seconds(at - startedAt);
+    const rest = detail === '' ? '' : ` │ ${oneLine(detail, width)}`;
+    return clipLine([mark, label, ...name, span(` · ${time}${rest}`, 'dim')], width);
+  }
+  const took = (endedAt ?? startedAt) - startedAt;
+  const time = took < 1_000 ? '' : `${durationText(took)} · `;
+  const words = oneLine(resultWords(answered.result), width);
+  const { isError } = answered.result;
+  return clipLine(
+    [
+      isError ? span('✗', 'red') : span('✓', 'green'),
+      label,
+      ...name,
+      span(` · ${time}`, 'dim'),
+      isError ? span(words, 'red') : span(words, 'dim'),
+    ],
+    width,
+  );
+}
+
+/** Whole seconds, so that the line changes once a second. */
+export function seconds(ms: number): string {
+  const whole = Math.floor(ms / 1_000);
+  return whole < 60 ? `${whole} s` : durationText(whole * 1_000);
+}
+
+/** What a tool reports, as text: of several lines the last one. */
+function lastLine(progress: unknown): string {
+  const text = typeof progress === 'string' ? progress : (JSON.stringify(progress) ?? '');
+  const line = text.trimEnd();
+  return stripVTControlCharacters(line.slice(line.lastIndexOf('\n') + 1));
+}

@@ -1,0 +1,287 @@
+import { messageOf } from '@treadle/core';
+import { questionLines, requestLines, type ExplainRequest } from '../run/ask-approval.ts';
+import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
+import { loadHighlight } from '../screen/highlight.ts';
+import { openKeyboard, type Key } from '../screen/keys.ts';
+import type { Highlight } from '../screen/markdown.ts';
+import { openScreen, type LiveLines, type ScreenSize } from '../screen/screen.ts';
+import { clipLine, lineFromAnsi, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
+import { hasColours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
+import { oneLine } from '../terminal/printable.ts';
+import type { Interrupt } from '../terminal/signals.ts';
+import { decisionPanel } from './decision-panel.ts';
+import type { Dialogue, ShownRun } from './dialogue.ts';
+import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
+import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
+import { questionPanel } from './question-panel.ts';
+import { runView, seconds, spinner, type RunView, type ShownCall } from './run-view.ts';
+
+export interface ScreenDialogueOptions {
+  readonly history?: ChatHistory | undefined;
+  /** What the line at the bottom says besides what the run does: model, tokens, cost. */
+  readonly status?: () => string;
+  readonly complete?: (text: string, at: number) => Promise<Completion | undefined>;
+  readonly now?: () => number;
+}
+
+const TICK_MS = 100;
+
+/**
+ * A chat on the whole terminal. The editor is open during the whole chat, so the user can type at any time:
+ * 1. What is entered answers the last question. If there is none, it steers the current run.
+ * 2. A decision takes single keys only if no text was being typed when it was asked for. Otherwise the text is finished first.
+ * 3. A pasted text is never a decision.
+ */
+export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dialogue {
+  const { history = NO_HISTORY, status = () => '', complete = async () => undefined, now = Date.now } = options;
+  const entries = [...history.entries];
+  const calls: ShownCall[] = [];
+  /** Messages that were entered before they were asked for. */
+  const early: string[] = [];
+  let asked: ((text: string | undefined) => void) | undefined;
+  let run: StartedView | undefined;
+  /** What takes the keys instead of the prompt. */
+  let panel: Panel | undefined;
+  /** Ends what the panel asks without an answer. */
+  let dismiss: (() => void) | undefined;
+  let highlight: Highlight | undefined;
+  let isClosed = false;
+  /** A line below the prompt until the next key. */
+  let hint = '';
+  let tick: NodeJS.Timeout | undefined;
+
+  const screen = openScreen(io, { hasColours: hasColours(io.stdout, io.env), live });
+  const { refresh } = screen;
+  const width = (): number => screen.size().columns - 1;
+  const settleText = (lines: readonly string[]): void =>
+    screen.settle(lines.flatMap((line) => line.split('\n')).flatMap((line) => wrapLine(lineFromAnsi(line), width())));
+
+  const prompt = promptPanel({
+    history: () => entries,
+    complete,
+    refresh,
+    onSubmit(text, shown) {
+      if (text.trim() === '') return;
+      remember(text);
+      const [first = '', ...more] = shown.split('\n');
+      screen.settle([
+        [],
+        ...[`> ${first}`, ...more.map((line) => `  ${line}`)].flatMap((line) =>
+          wrapLine(lineOf(line, 'bold'), width(), { indent: 2 }),
+        ),
+      ]);
+      if (asked) resolveAsked(text);
+      else if (run) run.steer(text);
+      else early.push(text);
+    },
+    onKey,
+  });
+
+  function remember(text: string): void {
+    if (entries.at(-1) !== text) entries.push(text);
+    if (entries.length > MAX_ENTRIES) entries.shift();
+    history.add(text);
+  }
+
+  function resolveAsked(text: string | undefined): void {
+    const resolve = asked;
+    asked = undefined;
+    resolve?.(text);
+  }
+
+  function live(size: ScreenSize): LiveLines {
+    const columns = size.columns - 1;
+    const bottom = bottomLines(size);
+    const state = statusLine(columns);
+    // A terminal that becomes narrower wraps what is there. It has to have room for that, or it moves it into the scrollback.
+    const room = Math.max(1, Math.floor((size.rows - 2 - bottom.lines.length - state.length) / 2));
+    const shown = (run?.view.live(columns) ?? []).slice(-room);
+    const above = [...shown, ...(shown.length > 0 || !run ? [[]] : []), ...state];
+    return {
+      lines: [...above, ...bottom.lines],
+      ...(bottom.cursor && { cursor: { ...bottom.cursor, line: bottom.cursor.line + above.length } }),
+    };
+  }
+
+  function bottomLines(size: ScreenSize): LiveLines {
+    const shown = activePanel().lines(size);
+    const notes = [
+      ...(hint === '' ? [] : [hint]),
+      ...(panel && isDrafting() ? ['A decision waits: finish your text, or press Esc to put it aside.'] : []),
+    ];
+    return {
+      ...shown,
+      lines: [...shown.lines, ...notes.map((note) => clipLine(lineOf(note, 'dim'), size.columns - 1))],
+    };
+  }
+
+  function statusLine(columns: number): readonly Line[] {
+    const facts = status();
+    if (!run) return facts === '' ? [] : [clipLine(lineOf(facts, 'dim'), columns)];
+    const elapsed = seconds(now() - run.since);
+    const what = panel ? 'waiting for you' : run.interrupt.signal.aborted ? 'stopping' : run.view.activity();
+    const rest = [elapsed, ...(facts === '' ? [] : [facts]), 'Esc stops'].join(' · ');
+    return [clipLine([span(`${spinner(now())} `, 'cyan'), span(what), span(` · ${rest}`, 'dim')], columns)];
+  }
+
+  /** Text was being typed when the decision was asked for. */
+  let draftAside: string | undefined;
+  const isDrafting = (): boolean => prompt.editor.state.text !== '' && draftAside === undefined;
+  const activePanel = (): Panel => (panel && !isDrafting() ? panel : prompt);
+
+  function press(key: Key): void {
+    hint = '';
+    if (panel && isDrafting() && key.type === 'key' && key.name === 'escape') {
+      draftAside = prompt.take();
+      refresh();
+      return;
+    }
+    activePanel().press(key);
+  }
+
+  function onKey(name: string): void {
+    if (name === 'ctrl-c') pressInterrupt();
+    else if (name === 'escape') {
+      if (run && !run.interrupt.signal.aborted) run.interrupt.press();
+    } else if (name === 'ctrl-d') {
+      if (prompt.editor.state.text === '') leave();
+      else prompt.editor.press('delete');
+    } else if (name === 'ctrl-l') screen.clear();
+  }
+
+  let hasWarned = false;
+  function pressInterrupt(): void {
+    if (run) {
+      // The second one ends the process.
+      if (run.interrupt.signal.aborted) close();
+      run.interrupt.press();
+    } else if (prompt.editor.state.text !== '') prompt.take();
+    else if (hasWarned) leave();
+    else {
+      hasWarned = true;
+      hint = 'Press Ctrl-C again to leave.';
+      return;
+    }
+    hasWarned = false;
+  }
+
+  function leave(): void {
+    isClosed = true;
+    dismiss?.();
+    resolveAsked(undefined);
+  }
+
+  const keyboard = openKeyboard(
+    io.stdin,
+    (key) => {
+      if (!(key.type === 'key' && key.name === 'ctrl-c')) hasWarned = false;
+      press(key);
+      refresh();
+    },
+    leave,
+  );
+  io.stdout.write(PASTE_ON);
+  // Code is shown without colours until it is loaded.
+  const loadLanguages = (): void => {
+    loadHighlight().then(
+      (loaded) => {
+        highlight = loaded;
+      },
+      () => {},
+    );
+  };
+
+  function close(): void {
+    clearInterval(tick);
+    keyboard.close();
+    screen.close();
+    io.stdout.write(PASTE_OFF);
+  }
+
+  /** Shows a panel until it calls the function that it is made with, or the run is stopped. */
+  function ask<Value>(make: (settle: (value: Value) => void) => Panel, without: Value): Promise<Value> {
+    if (isClosed || run?.interrupt.signal.aborted) return Promise.resolve(without);
+    return new Promise((resolve) => {
+      const end = (value: Value): void => {
+        panel = undefined;
+        dismiss = undefined;
+        if (draftAside !== undefined) prompt.editor.set(draftAside);
+        draftAside = undefined;
+        refresh();
+        resolve(value);
+      };
+      dismiss = () => end(without);
+      panel = make(end);
+      refresh();
+    });
+  }
+
+  return {
+    async nextMessage() {
+      const next = early.shift();
+      if (next !== undefined) return next;
+      if (isClosed) return undefined;
+      refresh();
+      return new Promise((resolve) => {
+        asked = resolve;
+      });
+    },
+    startRun({ interrupt, steer }): ShownRun {
+      if (!highlight) loadLanguages();
+      const view = runView({ settle: screen.settle, refresh, width, now, highlight: () => highlight, calls });
+      run = { interrupt, steer, view, since: now() };
+      const onAbort = (): void => dismiss?.();
+      interrupt.signal.addEventListener('abort', onAbort);
+      tick = setInterval(refresh, TICK_MS);
+      return {
+        onItem: view.onItem,
+        endReply: () => view.end(),
+        end() {
+          view.end();
+          interrupt.signal.removeEventListener('abort', onAbort);
+          clearInterval(tick);
+          run = undefined;
+          refresh();
+        },
+      };
+    },
+    async approve(request: ApprovalRequest, explain?: ExplainRequest): Promise<Decision> {
+      settleText(['', ...requestLines(request)]);
+      const no: Decision = { approved: false, reason: 'The user said no.' };
+      return ask<Decision>(
+        (decide) =>
+          decisionPanel({
+            request,
+            decide,
+            onKey,
+            refresh,
+            explain:
+              explain && (() => void explain(request).then(settleText, (error) => settleText([messageOf(error)]))),
+          }),
+        no,
+      );
+    },
+    async answer(request: QuestionRequest, rejected?: string): Promise<unknown> {
+      settleText(['', ...questionLines(request, rejected)]);
+      const value = await ask<unknown>(
+        (answer) => questionPanel({ question: request.question, answer, onKey, refresh }),
+        undefined,
+      );
+      if (value !== undefined)
+        settleText([`  ${oneLine(typeof value === 'string' ? value : JSON.stringify(value), width())}`]);
+      return value;
+    },
+    writeLine: (line) => settleText([line]),
+    outlivesInterrupt: true,
+    close,
+  };
+}
+
+interface StartedView {
+  readonly interrupt: Interrupt;
+  readonly steer: (text: string) => void;
+  readonly view: RunView;
+  readonly since: number;
+}

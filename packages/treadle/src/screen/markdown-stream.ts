@@ -1,0 +1,128 @@
+import type { Token, Tokens } from 'marked';
+import { blockLines, blocksLines, tokensIn, type MarkdownOptions } from './markdown.ts';
+import type { Line } from './spans.ts';
+
+/**
+ * Markdown that arrives in pieces. Blocks that cannot change any more are settled: their lines are returned once. Only the
+ * last block is read again with each piece. A long one is settled in parts, so the work grows with the text.
+ */
+export interface MarkdownStream {
+  /** Adds text. Returns the lines that are settled by it. */
+  add(text: string, options: MarkdownOptions): readonly Line[];
+  /** The lines of the text that may still change. */
+  tail(options: MarkdownOptions): readonly Line[];
+  /** No more text follows. Returns the lines of the rest. */
+  end(options: MarkdownOptions): readonly Line[];
+}
+
+/** A block with more source than this is settled in parts. */
+const MAX_TAIL_CHARS = 2_000;
+const MAX_TAIL_LINES = 12;
+const BLOCK_START_CHARS = 8;
+/** So many lines of code that are settled are read again with those after them, because a comment may go on. */
+const CONTEXT_LINES = 30;
+
+export function markdownStream(): MarkdownStream {
+  let source = '';
+  /** The beginning of a code block or a table that is partly settled. It is read before `source`, and not shown again. */
+  let head = '';
+  /** `source` goes on with a block that is partly settled. */
+  let goesOn = false;
+  let hasSettled = false;
+  let cached: { readonly width: number; readonly lines: readonly Line[] } | undefined;
+
+  const blocks = (text: string): readonly Token[] => tokensIn(text).filter(({ type }) => type !== 'space');
+  /** The lines of blocks of which the first may be partly settled, with a blank line before each other. */
+  const linesOf = (tokens: readonly Token[], options: MarkdownOptions): readonly Line[] => {
+    const isRest = goesOn && !source.startsWith('\n');
+    const [first, ...others] = tokens;
+    if (!isRest || !first) {
+      const lines = blocksLines(tokens, options);
+      return hasSettled && lines.length > 0 ? [[], ...lines] : lines;
+    }
+    const more = blocksLines(others, options);
+    return [...blockLines(first, options).slice(headLines(head, options)), ...(more.length > 0 ? [[], ...more] : [])];
+  };
+  const settle = (tokens: readonly Token[], options: MarkdownOptions): readonly Line[] => {
+    const lines = linesOf(tokens, options);
+    hasSettled ||= lines.length > 0;
+    goesOn = false;
+    head = '';
+    return lines;
+  };
+  const settleWhole = (options: MarkdownOptions): readonly Line[] => {
+    const all = head + source;
+    const tokens = tokensIn(all);
+    const last = tokens.findLastIndex(({ type }) => type !== 'space');
+    const done = tokens.slice(0, Math.max(last, 0));
+    if (done.every(({ type }) => type === 'space')) return [];
+    const lines = settle(
+      done.filter(({ type }) => type !== 'space'),
+      options,
+    );
+    source = all.slice(done.reduce((sum, { raw }) => sum + raw.length, 0));
+    return lines;
+  };
+  const settlePart = (options: MarkdownOptions): readonly Line[] => {
+    const [token] = blocks(head + source);
+    if (token?.type === 'list' && (token as Tokens.List).items.length > 1)
+      return settleItems(token as Tokens.List, options);
+    if (token?.type === 'code')
+      return cut(/^ {0,3}(?:`{3,}|~{3,})[^\n]*\n/.exec(head + source)?.[0] ?? '', options, CONTEXT_LINES);
+    if (token?.type === 'table') return cut(/^[^\n]*\n[^\n]*\n/.exec(head + source)?.[0] ?? '', options);
+    return cut('', options);
+  };
+  const settleItems = (list: Tokens.List, options: MarkdownOptions): readonly Line[] => {
+    const done = list.items.slice(0, -1);
+    const length = done.reduce((sum, { raw }) => sum + raw.length, source.indexOf(list.items[0]!.raw));
+    const lines = settle([{ ...list, items: done }], options);
+    source = source.slice(length);
+    goesOn = true;
+    return lines;
+  };
+  /** Settles whole lines. What follows is read after `nextHead`, and after some of the lines before it. */
+  const cut = (nextHead: string, options: MarkdownOptions, context = 0): readonly Line[] => {
+    const all = head + source;
+    // A line without an end is cut at a space.
+    const end = all.lastIndexOf('\n') + 1 || (nextHead === '' ? all.lastIndexOf(' ') + 1 : 0);
+    if (end <= nextHead.length || end <= head.length) return [];
+    const lines = settle(blocks(all.slice(0, end)), options);
+    source = all.slice(end);
+    const before = all
+      .slice(nextHead.length, end)
+      .split('\n')
+      .slice(-1 - context, -1);
+    head = nextHead + before.map((line) => `${line}\n`).join('');
+    goesOn = true;
+    return lines;
+  };
+  return {
+    add(text, options) {
+      source += text;
+      cached = undefined;
+      // The beginning of a line says whether it begins a block.
+      const isBlockStart = text.includes('\n') || source.length - source.lastIndexOf('\n') <= BLOCK_START_CHARS;
+      const lines = isBlockStart ? settleWhole(options) : [];
+      const isLong = source.length > MAX_TAIL_CHARS || source.split('\n').length > MAX_TAIL_LINES;
+      return isLong ? [...lines, ...settlePart(options)] : lines;
+    },
+    tail(options) {
+      if (cached?.width !== options.width) {
+        cached = { width: options.width, lines: linesOf(blocks(head + source), options) };
+      }
+      return cached.lines;
+    },
+    end(options) {
+      const lines = settle(blocks(head + source), options);
+      source = '';
+      cached = undefined;
+      return lines;
+    },
+  };
+}
+
+/** How many lines of a block are those of its head. */
+function headLines(head: string, options: MarkdownOptions): number {
+  const [token] = tokensIn(head);
+  return token ? blockLines(token, options).length : 0;
+}

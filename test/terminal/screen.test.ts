@@ -1,0 +1,357 @@
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { playground, type Playground } from '../command/playground.ts';
+import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
+import { onScreen, type CommandOnScreen, type Size } from './emulated-screen.ts';
+
+let play: Playground;
+let server: ScriptedOpenAi;
+
+beforeEach(async () => {
+  play = await playground();
+});
+afterEach(async () => {
+  await server.close();
+  await play.remove();
+});
+
+interface Opened extends CommandOnScreen {
+  /** Enters a message, and waits until the prompt is empty again. */
+  say(text: string): void;
+  leave(): Promise<number>;
+}
+
+async function open(
+  steps: Parameters<typeof scriptedOpenAi>[0],
+  {
+    args = [],
+    size,
+    env,
+  }: { readonly args?: readonly string[]; readonly size?: Size; readonly env?: Record<string, string> } = {},
+): Promise<Opened> {
+  server = await scriptedOpenAi(steps);
+  const shown = onScreen(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], play.folder, {
+    ...(size && { size }),
+    ...(env && { env }),
+  });
+  await shown.shows(/^> *$/m);
+  return {
+    ...shown,
+    say: (text) => shown.type(`${text}\r`),
+    async leave() {
+      shown.type(CTRL_D);
+      return shown.exit;
+    },
+  };
+}
+
+const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
+const CTRL_C = '\u0003';
+const CTRL_D = '\u0004';
+const CTRL_R = '\u0012';
+const UP = '\u001b[A';
+const ALT_ENTER = '\u001b\r';
+const paste = (text: string): string => `\u001b[200~${text}\u001b[201~`;
+
+describe('a reply', () => {
+  const MARKDOWN = [
+    '# Title\n\nSome **bold** and `code` and [a link](http://x.example/).\n\n',
+    '- one **strong** item\n- two\n  1. inner\n  2. inner 2\n\n```ts\nconst x = 1; // done\n```\n\n',
+    '| a | b |\n|---|--:|\n| 1 | 22 |\n\n> quoted\n\nThe end.',
+  ];
+
+  test('is shown as Markdown, however it arrives', async () => {
+    const pieces = [...MARKDOWN.join('')];
+    const shown = await open([{ text: pieces }, { text: MARKDOWN }]);
+    shown.say('go');
+    await shown.shows('The end.');
+    await shown.shows('1 turn and 0 calls');
+    const lines = shown.all().split('\n');
+    const from = lines.indexOf('Title');
+    expect(lines.slice(from, lines.indexOf('The end.') + 1)).toEqual([
+      'Title',
+      '',
+      'Some bold and code and a link (http://x.example/).',
+      '',
+      '• one strong item',
+      '• two',
+      '  1. inner',
+      '  2. inner 2',
+      '',
+      '  const x = 1; // done',
+      '',
+      'a │  b',
+      '──┼───',
+      '1 │ 22',
+      '',
+      '│ quoted',
+      '',
+      'The end.',
+    ]);
+    expect(shown.styleOf('Title')).toEqual(['bold']);
+    expect(shown.styleOf('strong')).toEqual(['bold']);
+    expect(await shown.leave()).toBe(0);
+  });
+
+  test('stays whole when the terminal is resized while it arrives', async () => {
+    const words = Array.from({ length: 120 }, (_, index) => `word${index}`).join(' ');
+    const shown = await open([{ hang: `First.\n\n${words}` }]);
+    shown.say('go');
+    await shown.shows('word119');
+    shown.resize({ columns: 50, rows: 20 });
+    shown.resize({ columns: 100, rows: 30 });
+    shown.resize({ columns: 60, rows: 24 });
+    server.resume();
+    await shown.shows('1 turn and 0 calls');
+    const text = shown.all();
+    expect(text.match(/word\d+/g)).toEqual(words.split(' '));
+    expect(text.match(/First\./g)).toHaveLength(1);
+    expect(text.match(/> go/g)).toHaveLength(1);
+    await shown.leave();
+  });
+
+  test('of 10,000 lines is in the scrollback, each line once and in order', async () => {
+    const lines = Array.from({ length: 10_000 }, (_, index) => `line ${index}`);
+    const code = `\`\`\`\n${lines.join('\n')}\n\`\`\`\n`;
+    const pieces = code.match(/[^]{1,4000}/g)!;
+    const shown = await open([{ text: pieces }]);
+    shown.say('go');
+    await shown.shows('1 turn and 0 calls');
+    const seen = shown
+      .all()
+      .split('\n')
+      .filter((line) => /^ +line \d+$/.test(line));
+    expect(seen.map((line) => line.trim())).toEqual(lines);
+    await shown.leave();
+  });
+
+  test('cannot control the terminal', async () => {
+    const shown = await open([{ text: ['\u001b[2J\u001b]0;owned\u0007 still here'] }]);
+    shown.say('go');
+    await shown.shows('still here');
+    expect(shown.all()).toContain('> go');
+    expect(shown.titles).not.toContain('owned');
+    await shown.leave();
+  });
+});
+
+describe('the prompt', () => {
+  test('takes several lines: Alt+Enter, Ctrl+J, and a backslash before Enter', async () => {
+    const shown = await open([{ text: ['Received.'] }]);
+    shown.type(`one${ALT_ENTER}two\nthree\\\rfour`);
+    await shown.shows('> one\n  two\n  three\n  four');
+    expect(shown.cursor()).toMatchObject({ column: 6 });
+    shown.type('\r');
+    await shown.shows('Received.');
+    expect(server.requests[0]!.messages.at(-1)).toMatchObject({ content: 'one\ntwo\nthree\nfour' });
+    await shown.leave();
+  });
+
+  test('folds a pasted text, also one of 1 MB, and sends it whole', async () => {
+    const big = `${'0123456789abcde\n'.repeat(65_536)}end`;
+    const shown = await open([{ text: ['Received.'] }]);
+    shown.type(`Look: ${paste(big.replaceAll('\n', '\r'))} there`);
+    await shown.shows('> Look: [paste 1: 65537 lines] there');
+    // The mark is one unit.
+    shown.type(`${'\u001b[D'.repeat(6)}\u007f${paste('a\rb')}\r`);
+    await shown.shows('Received.');
+    expect(server.requests[0]!.messages.at(-1)).toMatchObject({ content: 'Look: a\nb there' });
+    await shown.leave();
+  });
+
+  test('sends a pasted text of 1 MB', async () => {
+    const big = `${'0123456789abcde\n'.repeat(65_536)}end`;
+    const shown = await open([{ text: ['Received.'] }]);
+    shown.type(`${paste(big)}\r`);
+    await shown.shows('Received.');
+    expect(server.requests[0]!.messages.at(-1)).toMatchObject({ content: big });
+    await shown.leave();
+  });
+
+  test('recalls earlier messages, and searches them', async () => {
+    const shown = await open([{ text: ['a1'] }, { text: ['a2'] }, { text: ['a3'] }, { text: ['a4'] }]);
+    shown.say('the first one');
+    await shown.shows('a1');
+    shown.say('another');
+    await shown.shows('a2');
+    shown.type(`${UP}${UP}`);
+    await shown.shows(/> the first one\n*$/);
+    shown.type('\r');
+    await shown.shows('a3');
+    shown.type(`${CTRL_R}anoth`);
+    await shown.shows('search: anoth\nanother');
+    shown.type('\r');
+    await shown.shows(/> another\n*$/);
+    shown.type('\r');
+    await shown.shows('a4');
+    expect(server.requests.map(({ messages }) => messages.at(-1)!.content)).toEqual([
+      'the first one',
+      'another',
+      'the first one',
+      'another',
+    ]);
+    await shown.leave();
+  });
+
+  test('Ctrl-C clears it, and leaves at the second time without a text', async () => {
+    const shown = await open([]);
+    shown.type('some words');
+    await shown.shows('> some words');
+    shown.type(CTRL_C);
+    await shown.hides('> some words');
+    shown.type(CTRL_C);
+    await shown.shows('Press Ctrl-C again to leave.');
+    shown.type(CTRL_C);
+    expect(await shown.exit).toBe(0);
+  });
+
+  test('wraps a long text, and keeps the cursor where the next character goes', async () => {
+    const shown = await open([], { size: { columns: 40, rows: 20 } });
+    shown.type('x'.repeat(50));
+    await shown.shows(`> ${'x'.repeat(37)}\n  ${'x'.repeat(13)}`);
+    expect(shown.cursor()).toMatchObject({ column: 15 });
+    shown.type('\u001b[D\u001b[D日本');
+    await shown.shows('x日本xx');
+    expect(shown.cursor()).toMatchObject({ column: 17 });
+    shown.type(`${CTRL_C}${CTRL_D}`);
+    await shown.exit;
+  });
+});
+
+describe('a call', () => {
+  test('is a line that fills in', async () => {
+    const shown = await open([READ, { text: ['I saw it.'] }]);
+    shown.say('look');
+    await shown.shows('I saw it.');
+    expect(shown.all()).toContain(`✓ #1 read notes.txt · 1 the word is ${play.nonce}`);
+    await shown.leave();
+  });
+
+  test('that fails says why', async () => {
+    const shown = await open([{ calls: [{ name: 'read', arguments: '{"path":"none.txt"}' }] }, { text: ['Gone.'] }]);
+    shown.say('look');
+    await shown.shows('Gone.');
+    expect(shown.all()).toMatch(/✗ #1 read none\.txt · .*none\.txt/);
+    await shown.leave();
+  });
+});
+
+describe('a decision', () => {
+  test('takes one key, and the call runs only after yes', async () => {
+    const shown = await open([READ, { text: ['Seen.'] }, READ, { text: ['Not seen.'] }], { args: ['--ask'] });
+    shown.say('look');
+    await shown.shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt');
+    await shown.shows('Allow it?\ny yes · n no');
+    expect(shown.all()).not.toContain(play.nonce);
+    shown.type('y');
+    await shown.shows('Seen.');
+    expect(shown.all()).toContain(`the word is ${play.nonce}`);
+    shown.say('again');
+    await shown.shows('Allow it?\ny yes · n no');
+    shown.type('n');
+    await shown.shows('Why not?');
+    shown.type('too early\r');
+    await shown.shows('Not seen.');
+    expect(JSON.stringify(server.requests[3]!.messages.at(-1))).toContain('The user said no: too early');
+    await shown.leave();
+  });
+
+  test('is not taken by a text that is being typed, or by a pasted one', async () => {
+    const shown = await open([{ hang: 'Working' }, READ, { text: ['Fine.'] }], { args: ['--ask'] });
+    shown.say('look');
+    await shown.shows('Working');
+    shown.type('then read');
+    await shown.shows('> then read');
+    shown.type('\r');
+    server.resume();
+    await shown.shows('Allow it?');
+    shown.type(paste('y'));
+    shown.type('x');
+    shown.type('n\r');
+    await shown.shows('Fine.');
+    expect(shown.all()).not.toContain(play.nonce);
+    await shown.leave();
+  });
+
+  test('waits while a text is being typed', async () => {
+    const shown = await open([{ hang: 'Working' }, READ, { text: ['Fine.'] }], { args: ['--ask'] });
+    shown.say('look');
+    await shown.shows('Working');
+    shown.type('first\r');
+    await shown.shows('> first');
+    shown.type('yes and');
+    await shown.shows('> yes and');
+    server.resume();
+    await shown.shows('A decision waits');
+    shown.type('y');
+    await shown.shows('> yes andy');
+    expect(shown.all()).not.toContain(play.nonce);
+    shown.type('\u001b');
+    await shown.shows('Allow it?');
+    shown.type('y');
+    await shown.shows('Fine.');
+    await shown.shows('> yes andy');
+    shown.type(`${CTRL_C}${CTRL_D}`);
+    await shown.exit;
+  });
+
+  test('Ctrl-C cancels the run, and the chat continues with a valid history', async () => {
+    const shown = await open([READ, { text: ['Fine.'] }], { args: ['--ask'] });
+    shown.say('look');
+    await shown.shows('Allow it?');
+    shown.type(CTRL_C);
+    await shown.shows('Cancelled while waiting for approval');
+    shown.say('never mind');
+    await shown.shows('Fine.');
+    const roles = server.requests[1]!.messages.map(({ role }) => role).filter((role) => role !== 'system');
+    expect(roles).toEqual(['user', 'assistant', 'tool', 'user']);
+    await shown.leave();
+  });
+});
+
+describe('a question', () => {
+  const ASK: Step = {
+    calls: [{ name: 'question', arguments: '{"prompt":"Which one?","choices":["red","green","blue"]}' }],
+  };
+
+  test('is answered with the arrow keys', async () => {
+    const shown = await open([ASK, { text: ['Thanks.'] }]);
+    shown.say('go');
+    await shown.shows('❯ 1 red\n  2 green\n  3 blue');
+    shown.type('\u001b[B');
+    await shown.shows('❯ 2 green');
+    shown.type('\r');
+    await shown.shows('Thanks.');
+    expect(JSON.stringify(server.requests[1]!.messages.at(-1))).toContain('green');
+    await shown.leave();
+  });
+});
+
+describe('while it works', () => {
+  test('a message steers the run, and Esc stops it', async () => {
+    const shown = await open([{ hang: 'Working' }, { hang: 'More' }, { text: ['Hello.'] }]);
+    shown.say('one');
+    await shown.shows('Working');
+    shown.say('and two');
+    server.resume();
+    await shown.shows('More');
+    expect(server.requests[1]!.messages.slice(-3)).toMatchObject([
+      { role: 'user', content: 'one' },
+      { role: 'assistant', content: 'Working' },
+      { role: 'user', content: 'and two' },
+    ]);
+    shown.type('\u001b');
+    await shown.shows('Cancelled while the model was replying');
+    shown.say('hello?');
+    await shown.shows('Hello.');
+    await shown.leave();
+  });
+});
+
+test('has no colours with NO_COLOR', async () => {
+  const shown = await open([{ text: ['**bold** `code`'] }], { env: { NO_COLOR: '1' } });
+  shown.say('go');
+  await shown.shows('bold code');
+  expect(shown.styleOf('bold')).toEqual([]);
+  expect(shown.styleOf('code')).toEqual([]);
+  await shown.leave();
+});
