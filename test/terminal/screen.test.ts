@@ -1,3 +1,5 @@
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
@@ -306,6 +308,95 @@ describe('a decision', () => {
     expect(roles).toEqual(['user', 'assistant', 'tool', 'user']);
     await shown.leave();
   });
+});
+
+describe('a change of a file', () => {
+  const WRITE: Step = { calls: [{ name: 'write', arguments: '{"path":"new.txt","content":"one\\ntwo\\n"}' }] };
+  const edit = (path: string): Step => ({
+    calls: [{ name: 'edit', arguments: JSON.stringify({ path, old_text: 'the word', new_text: 'a word' }) }],
+  });
+
+  test('is shown as a diff in the decision, and afterwards', async () => {
+    const shown = await open([READ, edit('notes.txt'), { text: ['Done.'] }], { args: ['--ask'] });
+    shown.say('go');
+    await shown.shows('Allow it?');
+    shown.type('y');
+    await shown.shows('  notes.txt +1 -1');
+    expect(shown.all()).toContain(`  1 - the word is ${play.nonce}\n  1 + a word is ${play.nonce}`);
+    expect(shown.all()).not.toContain('old_text');
+    expect(shown.styleOf('- the word')).toEqual(['1']);
+    expect(shown.styleOf('+ a word')).toEqual(['2']);
+    shown.type('y');
+    await shown.shows('Done.');
+    expect(shown.all().match(/1 \+ a word is/g)).toHaveLength(2);
+    await shown.leave();
+  });
+
+  test('is shown on a screen of its own with d', async () => {
+    const shown = await open([WRITE, { text: ['Done.'] }], { args: ['--ask'] });
+    shown.say('go');
+    await shown.shows('d diff');
+    shown.type('d');
+    await shown.shows('q closes');
+    expect(shown.screen()).toMatch(/^ {2}new\.txt \(new\) \+2 -0\n {2}1 \+ one\n {2}2 \+ two\n/);
+    expect(shown.screen()).not.toContain('Allow it?');
+    shown.type('q');
+    await shown.shows('Allow it?');
+    shown.type('n\r');
+    await shown.shows('Done.');
+    expect(existsSync(join(play.folder, 'new.txt'))).toBe(false);
+    await shown.leave();
+  });
+});
+
+describe('several decisions', () => {
+  const BOTH: Step = {
+    calls: [
+      { name: 'read', arguments: '{"path":"notes.txt"}' },
+      { name: 'glob', arguments: '{"pattern":"*.md"}' },
+    ],
+  };
+
+  test('are a list, and any of them can be taken first', async () => {
+    const shown = await open([BOTH, { text: ['Done.'] }], { args: ['--ask'] });
+    shown.say('go');
+    await shown.shows('2 calls wait for a decision');
+    expect(shown.screen()).toContain('❯ read notes.txt\n  glob *.md');
+    shown.type('\u001b[B');
+    await shown.shows('❯ glob *.md');
+    await shown.shows('glob wants to run with');
+    shown.type('n\r');
+    await shown.hides('2 calls wait');
+    shown.type('y');
+    await shown.shows('Done.');
+    const [read, glob] = server.requests[1]!.messages.slice(-2).map((message) => JSON.stringify(message));
+    expect(read).toContain(play.nonce);
+    expect(glob).toContain('The user said no.');
+    await shown.leave();
+  });
+});
+
+test('e edits the arguments: the model makes the call again, and it runs without another question', async () => {
+  const shown = await open(
+    [
+      { calls: [{ name: 'read', arguments: '{"path":"wrong.txt"}' }] },
+      { calls: [{ name: 'read', arguments: '{ "path": "notes.txt" }' }] },
+      { text: ['Done.'] },
+    ],
+    { args: ['--ask'] },
+  );
+  shown.say('go');
+  await shown.shows('Allow it?');
+  shown.type('e');
+  await shown.shows('"path": "wrong.txt"');
+  shown.type(`${'\u007f'.repeat(30)}nonsense\r`);
+  await shown.shows('These arguments are not a JSON object.');
+  shown.type('\u0015{"path":"notes.txt"}\r');
+  await shown.shows('Done.');
+  expect(JSON.stringify(server.requests[1]!.messages.at(-1))).toContain('Make the call again with exactly these');
+  expect(shown.all()).toMatch(/✓ #2 read notes\.txt/);
+  expect(shown.all().match(/wants to run/g)).toHaveLength(1);
+  await shown.leave();
 });
 
 describe('a question', () => {

@@ -5,7 +5,7 @@ import { oneLine } from '../terminal/printable.ts';
 const SUBJECTS = ['path', 'command', 'pattern', 'query', 'url', 'name', 'task', 'prompt', 'text'] as const;
 
 /** The object in the arguments of a call; undefined: they are not one. */
-function argumentsOf({
+export function argumentsOf({
   arguments: text,
 }: Pick<ToolCall, 'arguments'>): Readonly<Record<string, unknown>> | undefined {
   try {
@@ -32,7 +32,7 @@ export function subjectOf(call: Pick<ToolCall, 'name' | 'arguments'>): string {
 }
 
 /** The files that a patch names, in its order. */
-function patchedFiles(patch: string): readonly string[] {
+export function patchedFiles(patch: string): readonly string[] {
   const named = [
     ...patch.matchAll(/^(?:\*\*\* (?:Add|Update|Delete) File: |\+\+\+ (?:b\/)?|--- (?:a\/)?)([^\t\n]+)/gm),
   ];

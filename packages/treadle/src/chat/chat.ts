@@ -42,6 +42,7 @@ import { ageText, durationText, plural, usageText } from '../terminal/quantities
 import { catchInterrupt } from '../terminal/signals.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
+import { fileChanges } from './file-changes.ts';
 import { openHistory, type ChatHistory } from './history.ts';
 import { lineDialogue } from './line-dialogue.ts';
 import { screenDialogue } from './screen-dialogue.ts';
@@ -92,7 +93,13 @@ export const chatCommand: Command = defineCommand({
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const history = onTerminal ? await openHistory(session.context.store) : undefined;
-    const dialogue = openDialogue(io, { history, onTerminal, isPlain: values.plain === true, session });
+    const dialogue = openDialogue(io, {
+      history,
+      onTerminal,
+      isPlain: values.plain === true,
+      session,
+      isElsewhere: values.device !== undefined,
+    });
     const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
@@ -156,12 +163,18 @@ function openDialogue(
     readonly onTerminal: boolean;
     readonly isPlain: boolean;
     readonly session: Session;
+    /** The tools act on a device. */
+    readonly isElsewhere: boolean;
   },
 ): Dialogue {
-  const { history, onTerminal, isPlain, session } = options;
+  const { history, onTerminal, isPlain, session, isElsewhere } = options;
   if (!onTerminal) return pipedDialogue(io);
   if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
-  return screenDialogue(io, { history, status: () => session.options.model.id });
+  return screenDialogue(io, {
+    history,
+    status: () => session.options.model.id,
+    changes: isElsewhere ? undefined : fileChanges(session.context.folder),
+  });
 }
 
 interface LastConversation {
@@ -302,7 +315,7 @@ function startConversation(options: {
             lifted.clear();
             session.follow(started);
           },
-          approve: yes ? approveByFlag : (request) => dialogue.approve(request, session.explain),
+          approve: yes ? approveByFlag : (request, others) => dialogue.approve(request, others, session.explain),
           answer: dialogue.answer,
           onRefused: dialogue.writeLine,
           user: userName(),

@@ -1,8 +1,9 @@
-import { openEditor } from '../screen/editor.ts';
+import { openEditor, type Editor } from '../screen/editor.ts';
 import type { Key } from '../screen/keys.ts';
-import type { ScreenSize } from '../screen/screen.ts';
-import { span, wrapLine, type Line } from '../screen/spans.ts';
+import { clipLine, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
 import type { ApprovalRequest, Decision } from '../run/drive-run.ts';
+import { exactLine, oneLine } from '../terminal/printable.ts';
+import { subjectOf } from './call-text.ts';
 import { editorLines, type Panel } from './prompt-panel.ts';
 
 /** What a key does, as the panel shows it. */
@@ -21,62 +22,151 @@ export function keyLine(keys: readonly KeyHelp[], width: number): readonly Line[
   return wrapLine(line, width);
 }
 
+export interface DecisionOptions {
+  /** What waits for a decision. The first one is shown above. */
+  readonly requests: readonly ApprovalRequest[];
+  readonly decide: (decision: Decision) => void;
+  /** Shows another one above. */
+  readonly show: (request: ApprovalRequest) => void;
+  readonly explain?: ((request: ApprovalRequest) => void) | undefined;
+  /** The user has written other arguments for the call. */
+  readonly replace: (request: ApprovalRequest, edited: object) => void;
+  /** Shows the changes of a call on a screen of their own. Undefined: it has none. */
+  readonly page?: ((request: ApprovalRequest) => (() => void) | undefined) | undefined;
+  readonly onKey: (name: string) => void;
+  readonly refresh: () => void;
+}
+
 /**
  * Takes the decision about a call with one key. What the call would do is in the lines above. A pasted text decides nothing,
  * and neither does a key without a meaning.
  */
-export function decisionPanel(options: {
-  readonly request: ApprovalRequest;
-  readonly decide: (decision: Decision) => void;
-  readonly explain?: (() => void) | undefined;
-  readonly onKey: (name: string) => void;
-  readonly refresh: () => void;
-}): Panel {
-  const { request, decide, explain, onKey, refresh } = options;
-  /** Set while the user writes why not. */
-  let reason: ReturnType<typeof openEditor> | undefined;
-  const keys: readonly KeyHelp[] = [
+export function decisionPanel(options: DecisionOptions): Panel {
+  const { requests, decide, show, explain, replace, page, onKey, refresh } = options;
+  let at = 0;
+  /** Set while the user writes why not, or other arguments. */
+  let writing: { readonly what: 'reason' | 'arguments'; readonly editor: Editor } | undefined;
+  let problem: string | undefined;
+  const current = (): ApprovalRequest => requests[at]!;
+  const decideOn = (decision: Decision): void => decide({ ...decision, request: current() });
+  const move = (by: number): void => {
+    if (requests.length === 1) return;
+    at = (at + by + requests.length) % requests.length;
+    show(current());
+  };
+  const keys = (): readonly KeyHelp[] => [
     { key: 'y', does: 'yes' },
     { key: 'n', does: 'no' },
     // The rule may ask each time.
-    ...(request.eachTime ? [] : [{ key: 'a', does: 'always in this conversation' }]),
+    ...(current().eachTime ? [] : [{ key: 'a', does: 'always in this conversation' }]),
+    { key: 'e', does: 'edit' },
+    ...(page?.(current()) ? [{ key: 'd', does: 'diff' }] : []),
     ...(explain ? [{ key: '?', does: 'why it asks' }] : []),
   ];
+  const write = (what: 'reason' | 'arguments', text: string): void => {
+    const editor = openEditor();
+    editor.set(text);
+    writing = { what, editor };
+    problem = undefined;
+  };
   const pressKey = (name: string): void => {
-    if (name === 'y') decide({ approved: true });
-    else if (name === 'a' && !request.eachTime) decide({ approved: true, forRun: true });
-    else if (name === 'n') reason = openEditor();
-    else if (name === '?') explain?.();
+    if (name === 'y') decideOn({ approved: true });
+    else if (name === 'a' && !current().eachTime) decideOn({ approved: true, forRun: true });
+    else if (name === 'n') write('reason', '');
+    else if (name === 'e') write('arguments', prettyArguments(current().call.arguments));
+    else if (name === 'd') page?.(current())?.();
+    else if (name === '?') explain?.(current());
+    else if (name === 'up' || name === 'shift-tab') move(-1);
+    else if (name === 'down' || name === 'tab') move(1);
     else onKey(name);
   };
-  const pressInReason = (key: Key, editor: ReturnType<typeof openEditor>): void => {
+  const submit = (what: 'reason' | 'arguments', text: string): void => {
+    if (what === 'reason') {
+      decideOn({ approved: false, reason: text === '' ? 'The user said no.' : `The user said no: ${text}` });
+      return;
+    }
+    const edited = objectIn(text);
+    if (edited === undefined) {
+      problem = 'These arguments are not a JSON object.';
+      return;
+    }
+    replace(current(), edited);
+    decideOn({ approved: false, reason: editedReason(edited) });
+  };
+  const pressWriting = (key: Key, { what, editor }: NonNullable<typeof writing>): void => {
     if (key.type === 'text') editor.insert(key.text);
-    else if (key.type === 'paste') editor.paste(key.text);
-    else if (key.name === 'enter') {
-      const text = editor.whole().trim();
-      decide({ approved: false, reason: text === '' ? 'The user said no.' : `The user said no: ${text}` });
-    } else if (key.name === 'escape') reason = undefined;
+    else if (key.type === 'paste') {
+      for (const [index, line] of key.text.split('\n').entries()) {
+        if (index > 0) editor.press('ctrl-j');
+        editor.insert(line);
+      }
+    } else if (key.name === 'enter') submit(what, editor.whole().trim());
+    else if (key.name === 'escape') writing = undefined;
     else if (!editor.press(key.name)) onKey(key.name);
+  };
+  const writingLines = (
+    { what, editor }: NonNullable<typeof writing>,
+    width: number,
+    rows: number,
+  ): ReturnType<Panel['lines']> => {
+    const { lines, cursor } = editorLines(
+      editor,
+      width,
+      Math.max(1, rows - 5),
+      what === 'reason' ? 'Why not? ' : 'Arguments: ',
+    );
+    const enter = what === 'reason' ? 'says no, with or without a reason' : 'asks the model for this call instead';
+    const hint = keyLine(
+      [
+        { key: 'Enter', does: enter },
+        { key: 'Esc', does: 'back' },
+      ],
+      width,
+    );
+    const problems = problem === undefined ? [] : [lineOf(problem, 'red')];
+    return { lines: [...lines, ...problems, ...hint], ...(cursor && { cursor }) };
   };
   return {
     press(key) {
-      if (reason) pressInReason(key, reason);
+      if (writing) pressWriting(key, writing);
       else if (key.type === 'text') pressKey([...key.text][0]!.toLowerCase());
       else if (key.type === 'key') pressKey(key.name);
       refresh();
     },
-    lines({ columns, rows }: ScreenSize) {
+    lines({ columns, rows }) {
       const width = columns - 1;
-      if (!reason) return { lines: [[span('Allow it?', 'bold', 'yellow')], ...keyLine(keys, width)] };
-      const hint = keyLine(
-        [
-          { key: 'Enter', does: 'says no, with or without a reason' },
-          { key: 'Esc', does: 'back' },
-        ],
-        width,
-      );
-      const { lines, cursor } = editorLines(reason, width, Math.max(1, rows - 4), 'Why not? ');
-      return { lines: [...lines, ...hint], ...(cursor && { cursor }) };
+      if (writing) return writingLines(writing, width, rows);
+      const list = requests.length > 1 ? requestList(requests, at, width, Math.max(1, rows - 6)) : [];
+      return { lines: [...list, [span('Allow it?', 'bold', 'yellow')], ...keyLine(keys(), width)] };
     },
   };
+}
+
+/** The calls that wait, each on a line, around the chosen one. */
+function requestList(requests: readonly ApprovalRequest[], at: number, width: number, most: number): readonly Line[] {
+  const first = Math.min(Math.max(0, at - most + 1), Math.max(0, requests.length - most));
+  const lines = requests.slice(first, first + most).map(({ call }, index): Line => {
+    const text = oneLine(`${exactLine(call.name)} ${exactLine(subjectOf(call))}`, width);
+    return clipLine(first + index === at ? [span('❯ ', 'cyan'), span(text, 'bold')] : [span(`  ${text}`)], width);
+  });
+  return [lineOf(`${requests.length} calls wait for a decision. The arrow keys choose one.`, 'dim'), ...lines];
+}
+
+function prettyArguments(text: string): string {
+  const value = objectIn(text);
+  return value === undefined ? text : JSON.stringify(value, null, 2);
+}
+
+function objectIn(text: string): object | undefined {
+  try {
+    const value: unknown = JSON.parse(text);
+    return typeof value === 'object' && value !== null && !Array.isArray(value) ? value : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** For the model. The call that follows is approved if it is exactly this one. */
+function editedReason(edited: object): string {
+  return `The user changed the arguments. Make the call again with exactly these: ${JSON.stringify(edited)}`;
 }

@@ -14,7 +14,8 @@ export interface Dialogue {
   nextMessage(): Promise<string | undefined>;
   /** `steer` receives the lines that the user enters during the run. */
   startRun(run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void }): ShownRun;
-  approve(request: ApprovalRequest, explain?: ExplainRequest): Promise<Decision>;
+  /** Asks for a decision about a call, or about another one that waits for one as well. */
+  approve(request: ApprovalRequest, others: readonly ApprovalRequest[], explain?: ExplainRequest): Promise<Decision>;
   /** Asks a question of a tool. Undefined: there is no answer. */
   answer(request: QuestionRequest, rejected?: string): Promise<unknown>;
   /** Writes a line of the program. */

@@ -130,7 +130,7 @@ describe('a pasted text', () => {
 
   test('never approves a call', async () => {
     const { end } = startRun();
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     await paste('y\ry\r');
     await type('\r');
     await type('n\r');
@@ -154,7 +154,7 @@ describe('the history', () => {
     await type('new\r');
     expect(await first).toBe('new');
     const { end } = startRun();
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     await type('y\r');
     expect(await decision).toMatchObject({ approved: true });
     end();
@@ -229,7 +229,7 @@ describe('during a run', () => {
 describe('an approval', () => {
   test('shows the complete arguments with control characters escaped', async () => {
     const { end } = startRun();
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     expect(screen()).toContain(`read wants to run with {"path":"\\u202e${'x'.repeat(500)}"}\n`);
     expect(screen()).toMatch(/Allow it\? \[y\/N\/a\/e\] $/);
     await type('y\r');
@@ -248,7 +248,7 @@ describe('an approval', () => {
     [CTRL_D, false],
   ])('%j', async (keys, approved) => {
     const { end } = startRun();
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     for (const key of keys) await type(key);
     expect(await decision).toMatchObject({ approved });
     end();
@@ -256,18 +256,21 @@ describe('an approval', () => {
 
   test('shows exactly what the call would touch, on lines that cannot be taken for others', async () => {
     const { end } = startRun();
-    const decision = dialogue.approve({
-      ...request,
-      call: { ...request.call, name: 'act', arguments: '{}' },
-      reason: 'It acts.',
-      touches: [
-        { type: 'write', path: 'a\u200b\nreads b' },
-        { type: 'command', command: 'ls\u00a0-l\nAllow it? [y/N/a/e] y' },
-        { type: 'url', url: 'https://good.example@evil.example/\u001b[2J' },
-        { type: 'unknown' },
-      ],
-      shown: { diff: '-old\n+new\u001b[A' },
-    });
+    const decision = dialogue.approve(
+      {
+        ...request,
+        call: { ...request.call, name: 'act', arguments: '{}' },
+        reason: 'It acts.',
+        touches: [
+          { type: 'write', path: 'a\u200b\nreads b' },
+          { type: 'command', command: 'ls\u00a0-l\nAllow it? [y/N/a/e] y' },
+          { type: 'url', url: 'https://good.example@evil.example/\u001b[2J' },
+          { type: 'unknown' },
+        ],
+        shown: { diff: '-old\n+new\u001b[A' },
+      },
+      [],
+    );
     const lines = screen().split('\n');
     expect(lines.slice(lines.findIndex((line) => line.includes('act wants')) + 1, -2)).toEqual([
       '  writes a\\u200b\\nreads b',
@@ -286,7 +289,7 @@ describe('an approval', () => {
 
   test('does not offer to allow the rest of the run if the rule asks each time', async () => {
     const { end } = startRun();
-    const decision = dialogue.approve({ ...request, eachTime: true });
+    const decision = dialogue.approve({ ...request, eachTime: true }, []);
     expect(screen()).toMatch(/Allow it\? \[y\/N\/e\] $/);
     await type('a\r');
     expect(screen()).toMatch(/it is asked about each time: $/);
@@ -298,7 +301,7 @@ describe('an approval', () => {
   test('is not answered by text that was typed before', async () => {
     const { steered, end } = startRun();
     await type('y');
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     await type('\r');
     expect(await decision).toMatchObject({ approved: false });
     expect(steered).toEqual([]);
@@ -308,14 +311,14 @@ describe('an approval', () => {
   test('is denied if the user has left during the run', async () => {
     const { end } = startRun();
     await type(CTRL_D);
-    expect(await dialogue.approve(request)).toMatchObject({ approved: false });
+    expect(await dialogue.approve(request, [])).toMatchObject({ approved: false });
     end();
     expect(await dialogue.nextMessage()).toBeUndefined();
   });
 
   test('is denied by Ctrl-C, which also cancels the run', async () => {
     const { interrupt, end } = startRun();
-    const decision = dialogue.approve(request);
+    const decision = dialogue.approve(request, []);
     await type(CTRL_C);
     expect(await decision).toMatchObject({ approved: false });
     expect(interrupt.signal.aborted).toBe(true);

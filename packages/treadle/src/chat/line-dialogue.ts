@@ -175,7 +175,7 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
       const shown = { writeText: (text: string): void => write(printable(text)), writeLine: prompter.writeLine };
       return lineRun(shown, { colours: coloursFor(stdout, io.env), width: stdout.columns ?? 120, end });
     },
-    async approve(request, explain) {
+    async approve(request, _others, explain) {
       startAsking();
       return askApproval(request, prompter, explain);
     },

@@ -7,6 +7,7 @@ import { clipLine, lineOf, span, type Line } from '../screen/spans.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { resultWords, subjectOf } from './call-text.ts';
+import type { FileChanges } from './file-changes.ts';
 
 /** A call as people see it: one line that fills in. */
 export interface ShownCall {
@@ -31,7 +32,12 @@ export interface RunViewOptions {
   readonly highlight: () => Highlight | undefined;
   /** All calls of the chat, for their numbers, and to show them again. */
   readonly calls: ShownCall[];
+  /** Shows what calls change; absent: the files are elsewhere. */
+  readonly changes?: FileChanges | undefined;
 }
+
+/** Changes of more lines are cut in the scrollback. */
+const MAX_CHANGE_LINES = 60;
 
 /** What a run does, on the screen: replies as Markdown, reasoning folded, and a line for each call. */
 export interface RunView {
@@ -86,7 +92,11 @@ export function runView(options: RunViewOptions): RunView {
   const settleCalls = (): void => {
     while (open[0]?.answered) {
       const one = open.shift()!;
-      settle([...(lastIsCalls ? [] : [[]]), callLine(one, width(), now()), ...(one.changes ?? [])]);
+      const changes = one.changes ?? [];
+      const shown = changes.length > MAX_CHANGE_LINES ? changes.slice(0, MAX_CHANGE_LINES) : changes;
+      const more = changes.length - shown.length;
+      const rest = more > 0 ? [lineOf(`  and ${more} more lines`, 'dim')] : [];
+      settle([...(lastIsCalls ? [] : [[]]), callLine(one, width(), now()), ...shown, ...rest]);
       lastIsCalls = true;
     }
   };
@@ -124,6 +134,7 @@ export function runView(options: RunViewOptions): RunView {
         break;
       case 'call-started':
         shownCall(item.call);
+        options.changes?.start(item.call);
         showActivity();
         break;
       case 'tool-report': {
@@ -136,6 +147,7 @@ export function runView(options: RunViewOptions): RunView {
         const one = shownCall(item.call);
         one.answered = item;
         one.endedAt = now();
+        one.changes = options.changes?.end(item.call, width()) ?? [];
         settleCalls();
         showActivity();
         break;
@@ -186,11 +198,7 @@ export function spinner(at: number): string {
 }
 
 /** `✓ #1 read notes.txt · 2 lines: the first one`. */
-function callLine(
-  { number, call, detail, answered, startedAt, endedAt }: ShownCall,
-  width: number,
-  at: number,
-): Line {
+function callLine({ number, call, detail, answered, startedAt, endedAt }: ShownCall, width: number, at: number): Line {
   const subject = oneLine(subjectOf(call), Math.max(20, Math.floor(width / 2)));
   const name = [span(`${printable(call.name)}`, 'bold'), ...(subject === '' ? [] : [span(` ${subject}`)])];
   const label = span(` #${number} `, 'dim');

@@ -1,8 +1,9 @@
-import { messageOf } from '@treadle/core';
-import { questionLines, requestLines, type ExplainRequest } from '../run/ask-approval.ts';
+import { messageOf, stableJson } from '@treadle/core';
+import { questionLines, requestLines } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
 import { loadHighlight } from '../screen/highlight.ts';
 import { openKeyboard, type Key } from '../screen/keys.ts';
+import { openPager, type Pager } from '../screen/pager.ts';
 import type { Highlight } from '../screen/markdown.ts';
 import { openScreen, type LiveLines, type ScreenSize } from '../screen/screen.ts';
 import { clipLine, lineFromAnsi, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
@@ -13,6 +14,7 @@ import { oneLine } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
 import { decisionPanel } from './decision-panel.ts';
 import type { Dialogue, ShownRun } from './dialogue.ts';
+import type { FileChanges } from './file-changes.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
 import { questionPanel } from './question-panel.ts';
@@ -23,10 +25,14 @@ export interface ScreenDialogueOptions {
   /** What the line at the bottom says besides what the run does: model, tokens, cost. */
   readonly status?: () => string;
   readonly complete?: (text: string, at: number) => Promise<Completion | undefined>;
+  /** Shows what calls change; absent: they act elsewhere. */
+  readonly changes?: FileChanges | undefined;
   readonly now?: () => number;
 }
 
 const TICK_MS = 100;
+/** A decision shows so many lines of changes in the scrollback. */
+const MAX_PREVIEW_LINES = 80;
 
 /**
  * A chat on the whole terminal. The editor is open during the whole chat, so the user can type at any time:
@@ -35,7 +41,13 @@ const TICK_MS = 100;
  * 3. A pasted text is never a decision.
  */
 export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dialogue {
-  const { history = NO_HISTORY, status = () => '', complete = async () => undefined, now = Date.now } = options;
+  const {
+    history = NO_HISTORY,
+    status = () => '',
+    complete = async () => undefined,
+    changes,
+    now = Date.now,
+  } = options;
   const entries = [...history.entries];
   const calls: ShownCall[] = [];
   /** Messages that were entered before they were asked for. */
@@ -46,13 +58,18 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   let panel: Panel | undefined;
   /** Ends what the panel asks without an answer. */
   let dismiss: (() => void) | undefined;
+  /** Takes the keys and the screen. */
+  let pager: Pager | undefined;
+  /** Calls with arguments that the user has written. Each is approved once. */
+  const written = new Set<string>();
   let highlight: Highlight | undefined;
   let isClosed = false;
   /** A line below the prompt until the next key. */
   let hint = '';
   let tick: NodeJS.Timeout | undefined;
 
-  const screen = openScreen(io, { hasColours: hasColours(io.stdout, io.env), live });
+  const painted = hasColours(io.stdout, io.env);
+  const screen = openScreen(io, { hasColours: painted, live });
   const { refresh } = screen;
   const width = (): number => screen.size().columns - 1;
   const settleText = (lines: readonly string[]): void =>
@@ -133,6 +150,10 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
 
   function press(key: Key): void {
     hint = '';
+    if (pager) {
+      pager.press(key);
+      return;
+    }
     if (panel && isDrafting() && key.type === 'key' && key.name === 'escape') {
       draftAside = prompt.take();
       refresh();
@@ -200,6 +221,33 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     io.stdout.write(PASTE_OFF);
   }
 
+  /** What a call would do: its changes to files, or its exact arguments, and everything that the policy wants to be shown. */
+  function showRequest(request: ApprovalRequest): void {
+    const preview = changes?.preview(request.call, width());
+    if (!preview) return settleText(requestLines(request));
+    const [head = '', ...rest] = requestLines({ ...request, call: { ...request.call, ...preview.call } });
+    settleText([head]);
+    const more = preview.lines.length - MAX_PREVIEW_LINES;
+    screen.settle(preview.lines.slice(0, MAX_PREVIEW_LINES));
+    if (more > 0) screen.settle([lineOf(`  and ${more} more lines: d shows all of them`, 'yellow')]);
+    settleText(rest);
+  }
+
+  function pageOf({ call }: ApprovalRequest): (() => void) | undefined {
+    if (!changes?.preview(call, width())) return undefined;
+    return () => {
+      const resume = screen.suspend();
+      pager = openPager(io, {
+        hasColours: painted,
+        lines: (columns) => changes.preview(call, columns)?.lines ?? [],
+        close() {
+          pager = undefined;
+          resume();
+        },
+      });
+    };
+  }
+
   /** Shows a panel until it calls the function that it is made with, or the run is stopped. */
   function ask<Value>(make: (settle: (value: Value) => void) => Panel, without: Value): Promise<Value> {
     if (isClosed || run?.interrupt.signal.aborted) return Promise.resolve(without);
@@ -230,7 +278,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     },
     startRun({ interrupt, steer }): ShownRun {
       if (!highlight) loadLanguages();
-      const view = runView({ settle: screen.settle, refresh, width, now, highlight: () => highlight, calls });
+      const view = runView({ settle: screen.settle, refresh, width, now, highlight: () => highlight, calls, changes });
       run = { interrupt, steer, view, since: now() };
       const onAbort = (): void => dismiss?.();
       interrupt.signal.addEventListener('abort', onAbort);
@@ -247,20 +295,27 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
         },
       };
     },
-    async approve(request: ApprovalRequest, explain?: ExplainRequest): Promise<Decision> {
-      settleText(['', ...requestLines(request)]);
-      const no: Decision = { approved: false, reason: 'The user said no.' };
+    async approve(request, others, explain): Promise<Decision> {
+      const requests = [request, ...others];
+      const known = requests.find((one) => written.delete(callKey(one.call)));
+      if (known) return { approved: true, reason: 'The user wrote its arguments.', request: known };
+      settleText(['']);
+      showRequest(request);
       return ask<Decision>(
         (decide) =>
           decisionPanel({
-            request,
+            requests,
             decide,
+            show: showRequest,
+            replace: ({ call: { name } }, edited) =>
+              void written.add(callKey({ name, arguments: JSON.stringify(edited) })),
+            page: pageOf,
             onKey,
             refresh,
             explain:
-              explain && (() => void explain(request).then(settleText, (error) => settleText([messageOf(error)]))),
+              explain && ((one) => void explain(one).then(settleText, (error) => settleText([messageOf(error)]))),
           }),
-        no,
+        { approved: false, reason: 'The user said no.' },
       );
     },
     async answer(request: QuestionRequest, rejected?: string): Promise<unknown> {
@@ -284,4 +339,13 @@ interface StartedView {
   readonly steer: (text: string) => void;
   readonly view: RunView;
   readonly since: number;
+}
+
+/** The same for arguments with the same meaning. */
+function callKey({ name, arguments: text }: { readonly name: string; readonly arguments: string }): string {
+  try {
+    return `${name} ${stableJson(JSON.parse(text))}`;
+  } catch {
+    return `${name} ${text}`;
+  }
 }

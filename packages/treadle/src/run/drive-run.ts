@@ -31,8 +31,11 @@ export interface DriveRunOptions {
   /** What stopping does: `cancel` ends the run, `detach` leaves it so that it can be resumed. */
   readonly stopping: 'cancel' | 'detach';
   readonly onItem: (item: Item) => void;
-  /** Asks the user for a decision. Without it the run stays paused. */
-  readonly approve?: (request: ApprovalRequest) => Promise<Decision>;
+  /**
+   * Asks the user for a decision. `others`: what waits for one as well. The decision may be about one of them. Without it the run
+   * stays paused.
+   */
+  readonly approve?: (request: ApprovalRequest, others: readonly ApprovalRequest[]) => Promise<Decision>;
   /**
    * Asks the user a question of a tool. Undefined: no answer now. `rejected` says why the last answers were rejected. Without
    * it the run stays paused.
@@ -56,6 +59,8 @@ export interface Decision {
   readonly reason?: string;
   /** It also allows later calls of the tool that touch nothing else. */
   readonly forRun?: true;
+  /** What it is about; default: what was asked about first. */
+  readonly request?: ApprovalRequest;
 }
 
 /**
@@ -94,9 +99,9 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
   let rejected: string | undefined;
   while (!result.outcome) {
     const answers: Answer[] = [];
-    for (const wait of result.waiting) {
-      if (!isOfChild(wait)) continue;
-      const answer = signal.aborted ? undefined : await answerOf(wait, options, rejected);
+    for (let open = result.waiting.filter(isOfChild); open.length > 0 && !signal.aborted;) {
+      const { wait, answer } = await nextAnswer(open, options, rejected);
+      open = open.filter((one) => one !== wait);
       if (answer && !signal.aborted) answers.push(answer);
     }
     if (signal.aborted ? stopping === 'detach' : answers.length === 0) break;
@@ -117,23 +122,24 @@ export async function driveRun(options: DriveRunOptions): Promise<LoopResult> {
 
 /** Asks the user for everything that the run itself waits for. Asks again if an answer does not fit. */
 async function answerWaits(live: StartedRun, waits: readonly Waiting[], options: DriveRunOptions): Promise<void> {
-  for (const wait of waits) {
-    let rejected: string | undefined;
-    for (let isOpen = !isOfChild(wait); isOpen;) {
-      const answer = options.signal.aborted ? undefined : await answerOf(wait, options, rejected);
-      if (!answer || options.signal.aborted) break;
+  let rejected: string | undefined;
+  for (let open = waits.filter((wait) => !isOfChild(wait)); open.length > 0 && !options.signal.aborted;) {
+    const { wait, answer } = await nextAnswer(open, options, rejected);
+    const others = open.filter((one) => one !== wait);
+    rejected = undefined;
+    if (answer && !options.signal.aborted) {
       try {
         await live.answer(answer);
-        isOpen = false;
       } catch (error) {
-        if (error instanceof TreadleError && error.code === 'answer-refused') {
-          options.onRefused?.(error.message);
-          break;
+        if (error instanceof TreadleError && error.code === 'answer-refused') options.onRefused?.(error.message);
+        else if (!isUnfit(error) || answer.type !== 'answer') throw error;
+        else {
+          rejected = error.message;
+          continue;
         }
-        if (!isUnfit(error) || answer.type !== 'answer') throw error;
-        rejected = error.message;
       }
     }
+    open = others;
   }
 }
 
@@ -142,19 +148,26 @@ function isOfChild({ effect }: Waiting): boolean {
   return effect.includes('/');
 }
 
-/** Asks the user. Undefined if the run waits for something else, or the user gives no answer. */
-async function answerOf(
-  wait: Waiting,
+/**
+ * Asks the user about the first of what is waited for, or about another one that they choose. Without an answer: the run waits for
+ * something else, or the user gives none.
+ */
+async function nextAnswer(
+  open: readonly Waiting[],
   { approve, answer, user }: Pick<DriveRunOptions, 'approve' | 'answer' | 'user'>,
   rejected: string | undefined,
-): Promise<Answer | undefined> {
-  const { effect } = wait;
+): Promise<{ readonly wait: Waiting; readonly answer?: Answer }> {
+  const wait = open[0]!;
   const by = user !== undefined && { by: user };
-  if (wait.type === 'approval' && approve && mayAnswer(wait, user)) {
-    return { type: 'approval', effect, digest: wait.digest, ...by, ...(await approve(wait)) };
+  const mayDecide = (one: Waiting): one is ApprovalRequest => one.type === 'approval' && mayAnswer(one, user);
+  if (approve && mayDecide(wait)) {
+    const others = open.slice(1).filter(mayDecide);
+    const { request = wait, ...decision } = await approve(wait, others);
+    const { effect, digest } = request;
+    return { wait: request, answer: { type: 'approval', effect, digest, ...by, ...decision } };
   }
   const value = wait.type === 'question' ? await answer?.(wait, rejected) : undefined;
-  return value === undefined ? undefined : { type: 'answer', effect, value, ...by };
+  return value === undefined ? { wait } : { wait, answer: { type: 'answer', effect: wait.effect, value, ...by } };
 }
 
 /** Ends processes that tools of the run have left behind. */
