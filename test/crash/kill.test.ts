@@ -24,7 +24,7 @@ const NAMES: Readonly<Record<Program, string>> = {
  */
 describe.each(STORE_KINDS)('on %s', (store) => {
   for (const [program, wanted] of Object.entries(KILLS[store]) as [Program, number][]) {
-    test(NAMES[program], { timeout: 180_000 }, async ({ annotate }) => {
+    test(`${NAMES[program]}`, { timeout: 180_000 }, async ({ annotate }) => {
       const outcomes = await killMany(program, { store, first: 1, wanted, atOnce: 1 });
       await annotate(summaryOf(outcomes));
       const least = process.env['TREADLE_SEED'] === undefined ? wanted : 0;
