@@ -32,12 +32,15 @@ describe.runIf(uses('root, to become a plain user', process.getuid?.() === 0))('
         chownSync(join(top, one), user!, user!);
       }
       try {
-        const { problem, kept, outside, inside, ...report } = reportOf(name, user!, top);
+        const { problem, kept, outside, inside, closed, ...report } = reportOf(name, user!, top);
         expect([report.user, problem]).toEqual([user, undefined]);
         // Those of root alone fail outside too. Most need no rights.
         expect(outside.length).toBeGreaterThanOrEqual(80);
         const broken = ATTACKS.filter((one) => inside.includes(one.name) && (kept as string[]).includes(one.promise));
         expect(broken.map((one) => `${one.promise}: ${one.name}`)).toEqual([]);
+        expect(closed.left).toEqual([]);
+        expect(closed.texts.join('')).not.toContain('sk-attack-secret');
+        expect(closed.texts.join('').match(/commands may not create/g)).toHaveLength(4);
         expect(installedEngine(name)!.promises.filter((promise) => !kept.includes(promise))).toEqual([]);
       } finally {
         rmSync(top, { recursive: true, force: true });

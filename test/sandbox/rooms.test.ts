@@ -1,13 +1,13 @@
-import { mkdirSync, mkdtempSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readdirSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { memoryJournal, runLoop, textOf, type KeptResources } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { resourceKeeper } from '@treadle/store';
-import { codingTools, local } from '@treadle/tools';
-import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
-import { needs } from '../needs.ts';
+import { codingTools, local, type ExecOps } from '@treadle/tools';
+import { ENGINE_NAMES, installedEngine, sandboxed } from '@treadle/tools/sandbox';
+import { needs, uses } from '../needs.ts';
 import { useDisk } from '../on-disk.ts';
 
 useDisk();
@@ -130,4 +130,59 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('the programs of a con
       await room.close();
     }
   });
+});
+
+/** A shell that runs while other programs are started, and a program that is started beside it. */
+async function besideSession(
+  exec: ExecOps,
+  during: readonly (readonly [session: string, other: string])[],
+): Promise<readonly string[]> {
+  const room = await exec.sandbox!.openRoom();
+  const session = await exec.start({ argv: ['bash'], writable: true, room });
+  const printed = session.output[Symbol.asyncIterator]();
+  const texts: string[] = [];
+  try {
+    for (const [command, other] of during) {
+      await session.write(`${command}; echo done\n`);
+      for (let text = ''; !text.includes('done\n');) {
+        const { value, done } = await printed.next();
+        if (done) throw new Error('The session has ended.');
+        text += Buffer.from(value.bytes).toString();
+      }
+      let text = '';
+      try {
+        const { output } = await exec.start({ argv: ['bash', '-c', other], room });
+        for await (const { bytes } of output) text += Buffer.from(bytes).toString();
+      } catch (error) {
+        text = (error as Error).message;
+      }
+      texts.push(text);
+    }
+    return texts;
+  } finally {
+    await session.kill();
+    await room.close();
+  }
+}
+
+describe('a program that replaces what a sandbox has to mount for the next one', () => {
+  for (const name of ENGINE_NAMES) {
+    const installed = installedEngine(name);
+    const isExpected = name === 'bubblewrap' || name === 'firejail';
+    it.runIf(isExpected ? needs(name, installed !== undefined) : uses(name, installed !== undefined))(
+      `shows it nothing of the host (${name})`,
+      async () => {
+        const [work, home, tools] = ['work', 'home', 'tools'].map((one) => join(folder, one));
+        for (const one of [work!, home!, tools!]) mkdirSync(one);
+        for (const one of [home!, tools!]) writeFileSync(join(one, 'note'), 'of the host');
+        const { exec } = sandboxed(local(work!), installed!, { home: home!, expose: [tools!] });
+        const texts = await besideSession(exec, [
+          ['mkdir a b; touch a/.env b/.env', 'ls a b >/dev/null'],
+          ['mv a a2; mv b b2; ln -s ../home a; ln -s ../tools b', 'cat ~/note a/note; echo x >b/written'],
+        ]);
+        expect(texts.join('')).not.toContain('of the host');
+        expect(readdirSync(tools!)).toEqual(['note']);
+      },
+    );
+  }
 });

@@ -117,6 +117,11 @@ export interface ExecRequest {
   readonly inputs?: readonly string[];
   /** Files that it gets open for writing, as the descriptors after those. */
   readonly outputs?: readonly string[];
+  /**
+   * The program writes a line to the descriptor after those, and goes on when it can read one from it. Before, this says why it may
+   * not, or nothing. Then the program is killed.
+   */
+  readonly gate?: (process: { readonly pid: number }) => string | undefined;
   /** The room that the program runs in. Absent: one of its own, that ends with it. */
   readonly room?: Room;
   /** The sources of what narrows the run of the program. */

@@ -69,7 +69,7 @@ export async function folderFor(files: FileOps, { workdir, narrowedBy }: ExecReq
 }
 
 export async function startProgram(
-  { argv: [program, ...args], env, mark, writable = false, inputs = [], outputs = [] }: ExecRequest,
+  { argv: [program, ...args], env, mark, writable = false, inputs = [], outputs = [], gate }: ExecRequest,
   cwd: string,
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
@@ -78,7 +78,7 @@ export async function startProgram(
   const pipes = takePipes();
   const isShell = program === 'bash' || program === 'sh';
   const given = isShell ? markedShell(program, args, { run: mark, own: ownMark }) : args;
-  const child = spawnOrClose({ pipes, inputs, outputs }, program, given, {
+  const child = spawnOrClose({ pipes, inputs, outputs, hasGate: gate !== undefined }, program, given, {
     cwd,
     env: {
       ...base,
@@ -98,6 +98,7 @@ export async function startProgram(
   }
   // Read at once, because the program may end at any time.
   const started = process.platform === 'linux' ? startedProcess(pid) : undefined;
+  const refusal = gate ? openGate(child, gate) : undefined;
   const streams = pipes
     ? ([readerOf(pipes[0]), readerOf(pipes[1])] as const)
     : ([child.stdout!, child.stderr!] as const);
@@ -116,6 +117,8 @@ export async function startProgram(
   async function* output(): AsyncGenerator<OutputChunk> {
     isRead = true;
     yield* outputOf(streams, exit);
+    const reason = await refusal;
+    if (reason !== undefined) yield { stream: 'stderr', bytes: Buffer.from(`${reason}\n`) };
   }
   child.on('error', ignore);
   child.stdin?.on('error', ignore);
@@ -157,10 +160,12 @@ function spawnOrClose(
     pipes,
     inputs,
     outputs,
+    hasGate,
   }: {
     readonly pipes: readonly Pipe[] | undefined;
     readonly inputs: readonly string[];
     readonly outputs: readonly string[];
+    readonly hasGate: boolean;
   },
   program: string,
   args: readonly string[],
@@ -170,13 +175,28 @@ function spawnOrClose(
   try {
     for (const path of inputs) opened.push(openSync(path, 'r'));
     for (const path of outputs) opened.push(openSync(path, constants.O_WRONLY));
-    return spawn(program, args, { ...options, stdio: [...options.stdio, ...opened] as SpawnOptions['stdio'] });
+    const stdio = [...options.stdio, ...opened, ...(hasGate ? ['pipe'] : [])] as SpawnOptions['stdio'];
+    return spawn(program, args, { ...options, stdio });
   } catch (error) {
     pipes?.forEach(closePipe);
     throw error;
   } finally {
     opened.forEach((one) => closeSync(one));
   }
+}
+
+/** Resolves with why the program was refused, or undefined when it goes on or has ended. */
+function openGate(child: ChildProcess, gate: NonNullable<ExecRequest['gate']>): Promise<string | undefined> {
+  const pipe = child.stdio.at(-1) as Socket;
+  return new Promise((done) => {
+    pipe.on('error', ignore).once('close', () => done(undefined));
+    pipe.once('data', () => {
+      const reason = gate({ pid: child.pid! });
+      if (reason === undefined) pipe.end('\n');
+      else child.kill('SIGKILL');
+      done(reason);
+    });
+  });
 }
 
 /** Reads a pipe whose other end the program has now. */

@@ -52,7 +52,7 @@ export type PathCheck = (
 ) => string | undefined | Promise<string | undefined>;
 
 /** Something that stays the same whatever happens to its name. */
-interface Held {
+export interface Held {
   /** The place without links. */
   readonly real: string;
   readonly stats: Stats;
@@ -72,7 +72,7 @@ const O_NOFOLLOW = constants.O_NOFOLLOW ?? 0;
 const O_NONBLOCK = constants.O_NONBLOCK ?? 0;
 
 export function guardedFiles(options: GuardOptions): FileOps {
-  return guardedFilesWith(HAS_HANDLES ? holdByHandle : holdByComparison, options);
+  return guardedFilesWith(hold, options);
 }
 
 /** `hold`: how something is held open. */
@@ -334,6 +334,11 @@ export function guardedFilesWith(hold: (path: string) => Held, options: GuardOpt
       throw error;
     }
   }
+}
+
+/** Holds what a path leads to. */
+export function hold(path: string): Held {
+  return HAS_HANDLES ? holdByHandle(path) : holdByComparison(path);
 }
 
 function insideOf(folder: string): PathCheck {

@@ -1,7 +1,8 @@
-import { renameSync, symlinkSync } from 'node:fs';
+import { chmodSync, renameSync, statSync, symlinkSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import type { Execution, OutputChunk } from '../ops.ts';
-import { exists, isLink, isWithin, linkOf, realOf } from './lookups.ts';
+import { hold, type Held } from '../paths/guarded-files.ts';
+import { exists, isLink, isWithin, linkOf } from './lookups.ts';
 import { startingSteps, untrustedFiles } from './repositories.ts';
 import { wayTo, type Scan } from './visible.ts';
 
@@ -23,6 +24,8 @@ export function isUntouched({
   return (
     ![...absent, ...absentInstructions, ...(repositories.includes(own) ? [] : [own])].some(exists) &&
     [...repositories, ...scan.protected].every(exists) &&
+    // A program may have put a link there that leads elsewhere.
+    ![...scan.pinned, ...scan.protected, ...scan.masked.map(({ path }) => path)].some(isLink) &&
     repositories.flatMap(startingSteps).every((path) => trusted.has(path)) &&
     links.every(({ path, to }) => linkOf(path) === to)
   );
@@ -54,7 +57,7 @@ export function checkedAfterwards(execution: Execution, scan: Scan, options: Aft
 async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOptions): Promise<readonly string[]> {
   const { absent, absentInstructions, links, trusted, tops } = scan;
   const replaced = links.filter(({ path, to }) => linkOf(path) !== to).map((link) => restoreLink(link, scan));
-  const { repositories } = await scanAgain();
+  const { repositories } = await openedScan(scan, scanAgain);
   const created = new Set([
     ...absent,
     ...(isLasting ? [] : absentInstructions),
@@ -69,31 +72,71 @@ async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOption
   ];
 }
 
+/** Opens folders that a program has closed, so that nothing in them is overlooked. */
+async function openedScan({ closed, tops }: Scan, scanAgain: () => Promise<Scan>): Promise<Scan> {
+  const known = new Set(closed);
+  for (;;) {
+    const again = await scanAgain();
+    const open = again.closed.filter((path) => !known.has(path));
+    if (open.length === 0) return again;
+    for (const path of open) {
+      known.add(path);
+      try {
+        inFolder(path, tops, ({ way }) => openUp(way));
+      } catch {
+        // It is gone, or that of another user.
+      }
+    }
+  }
+}
+
+function openUp(folder: string): void {
+  chmodSync(folder, statSync(folder).mode | 0o700);
+}
+
 function named(texts: readonly string[]): string {
   return [...new Set(texts)].join(', ');
 }
 
 function setAside(path: string, scan: Scan): string {
   try {
-    const place = placeOf(path, scan);
-    renameSync(place, freeName(`${place}.blocked`));
-    return basename(place);
+    return atPlaceOf(path, scan, (place) => renameSync(place, freeName(`${place}.blocked`)));
   } catch {
     return `${basename(path)} (which could not be renamed)`;
   }
 }
 
 /**
- * What is renamed instead of a path. A link that a program has put on the way would lead to something else, which may not even be
- * in a folder that the program could write. Throws if the path leads there nevertheless.
+ * Changes what is at a path, in a folder that is held, so that other programs cannot lead the way elsewhere meanwhile. A link that a
+ * program has put on the way would lead to something else: then it is the link that is changed. Throws if the path leads out of what
+ * programs can write nevertheless. Returns the name of what was changed.
  */
-function placeOf(path: string, { tops, links }: Scan): string {
+function atPlaceOf(path: string, { tops, links }: Scan, change: (place: string) => void): string {
   const isKnown = (at: string): boolean => links.some((link) => link.path === at);
   const link = wayTo(dirname(path), tops).findLast((at) => isLink(at) && !isKnown(at));
   const place = link ?? path;
-  const parent = realOf(dirname(place));
-  if (parent === undefined || !tops.some((top) => isWithin(top, parent))) throw new Error(`${path} is elsewhere`);
-  return place;
+  inFolder(dirname(place), tops, ({ way }) => {
+    try {
+      change(join(way, basename(place)));
+    } catch {
+      // The program may have taken the permission to write.
+      openUp(way);
+      change(join(way, basename(place)));
+    }
+  });
+  return basename(place);
+}
+
+/** Holds a folder while it is used. Throws if it is not in one of the folders that programs can write. */
+function inFolder(path: string, tops: readonly string[], use: (folder: Held) => void): void {
+  const folder = hold(path);
+  try {
+    if (!tops.some((top) => isWithin(top, folder.real))) throw new Error(`${path} is elsewhere`);
+    folder.confirm();
+    use(folder);
+  } finally {
+    folder.close();
+  }
 }
 
 /** A folder cannot be renamed to one that has files. */
@@ -106,8 +149,7 @@ function freeName(path: string): string {
 function restoreLink({ path, to }: Scan['links'][number], scan: Scan): string {
   try {
     if (exists(path)) setAside(path, scan);
-    symlinkSync(to, placeOf(path, scan));
-    return basename(path);
+    return atPlaceOf(path, scan, (place) => symlinkSync(to, place));
   } catch {
     return `${basename(path)} (which failed)`;
   }

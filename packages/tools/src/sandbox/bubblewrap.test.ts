@@ -29,24 +29,36 @@ function boxWith(box: Partial<Box>): Box {
 
 it.runIf(process.platform === 'linux')('uses the mounts of the keeper only if they contain all that is shown', () => {
   const first = boxWith({});
-  const joins = { pid: 7, box: first };
+  // This process, which has the mounts of the host.
+  const { pid } = process;
+  const joins = { pid, box: first };
   const join = (box: Partial<Box>): readonly string[] => engine.wrap({ argv: ['true'] }, boxWith(box)).argv;
-  const begin = ['/usr/bin/nsenter', '--target', '7', '--user', '--net'];
+  const begin = ['/usr/bin/nsenter', '--target', String(pid), '--user', '--net'];
   expect(join({ joins }).slice(0, 6)).toEqual([...begin, '--mount']);
   expect(join({ joins, writable: ['/var/tmp'] }).slice(0, 6)).toEqual([...begin, '--preserve-credentials']);
-  expect(join({ joins: { pid: 7, box: boxWith({ writable: ['/var/tmp'] }) }, writable: ['/var/tmp'] })).toContain(
+  expect(join({ joins: { pid, box: boxWith({ writable: ['/var/tmp'] }) }, writable: ['/var/tmp'] })).toContain(
     '--mount',
   );
+  // A process that has ended has nothing.
+  expect(join({ joins: { pid: 4_194_305, box: first } })).not.toContain('--mount');
   const kept = engine.keeper!(first).argv;
   for (const path of ['/usr', '/etc', '/tmp']) expect(kept).toContain(path);
   expect(kept).not.toContain('/var');
   expect(kept).not.toContain('/sys');
 });
 
+it.runIf(process.platform === 'linux')('lets the keeper change nothing but what programs may change', () => {
+  const { argv } = engine.keeper!(boxWith({ folder: '/var/tmp' }));
+  const text = argv.join(' ');
+  for (const option of ['--ro-bind /var /var', '--ro-bind /tmp /tmp', '--bind /var/tmp /var/tmp', '--bind /tmp /tmp'])
+    expect(text).toContain(option);
+  expect(text.indexOf('--ro-bind /var /var')).toBeLessThan(text.indexOf('--bind /var/tmp /var/tmp'));
+});
+
 it.runIf(process.platform === 'linux')('gives the keeper /tmp also if temporary files are elsewhere', () => {
   const box = boxWith({ folder: '/dev/shm', room: { tmp: '/dev/shm', home: '/dev/shm', scratch: '/dev/shm' } });
   const { argv } = engine.keeper!(box);
-  expect(argv.join(' ')).toContain('--bind /tmp /tmp');
+  expect(argv.join(' ')).toContain('--ro-bind /tmp /tmp');
 });
 
 it.runIf(process.platform === 'linux')('masks in the keeper what no program can replace', () => {

@@ -12,6 +12,7 @@ import {
   type PromiseName,
 } from './engine.ts';
 import { isWithin } from './lookups.ts';
+import { onlyChildOf, wrongMount, type Expected } from './mounts.ts';
 
 /*
  * Bubblewrap: namespaces without privileges. The root is built from nothing, so what is not named does not exist.
@@ -21,9 +22,10 @@ import { isWithin } from './lookups.ts';
  *    processes, so the kernel kills them with it.
  * 3. A program that joins the network of its room does so before bwrap starts. The other namespaces are its own.
  * 4. It joins the mounts of the keeper too, which has only the folders that are needed: bwrap reads the list of all mounts after
- *    each one that it makes, so those of the host would cost more than its own.
+ *    each one that it makes, so those of the host would cost more than its own. All but what programs may change is read-only there.
  * 5. The keeper has also masked what is private outside the working folder, and a program gets its masks with the folders that
  *    contain them. A mask is gone when its file is replaced, so each program masks again what the keeper shows.
+ * 6. It finds all by names, in a folder that programs are changing. So a program waits until somebody has compared what was mounted.
  */
 
 export interface BubblewrapFacts {
@@ -46,23 +48,32 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
     program,
     version,
     promises: PROMISE_NAMES.filter(isMade),
+    checksMounts: true,
     wrap(request, box) {
+      const inputs = [box.filter].filter((path) => path !== undefined);
+      const outputs = [box.group].filter((path) => path !== undefined);
+      const gateFd = 3 + inputs.length + outputs.length;
+      const options = boxOptions(box, facts);
       const argv = [
         ...(box.joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, box.joins, box)),
         program,
-        ...boxOptions(box, facts),
+        ...options,
         '--',
         '/bin/sh',
         '-c',
-        limitScript(box.limits, box.group === undefined ? undefined : box.filter === undefined ? 3 : 4),
+        limitScript(box.limits, { groupFd: box.group === undefined ? undefined : gateFd - 1, gateFd }),
         'sh',
         ...request.argv,
       ];
       return {
         ...request,
         argv: argv as unknown as ExecRequest['argv'],
-        ...(box.filter !== undefined && { inputs: [box.filter] }),
-        ...(box.group !== undefined && { outputs: [box.group] }),
+        inputs,
+        outputs,
+        gate: ({ pid }) => {
+          const wrong = wrongMount(() => onlyChildOf(pid), expectedMounts(options, box), [box.folder, ...box.writable]);
+          return wrong && `[sandbox: not started, because something was replaced meanwhile: ${wrong}. Try again]`;
+        },
       };
     },
     ...(nsenter !== undefined && {
@@ -71,9 +82,8 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
           program,
           ...KEEPER,
           // Bubblewrap builds its file tree on /tmp, so the folder must be there also if temporary files are elsewhere.
-          ...topsOf(box, program, socat, '/tmp').flatMap((path) =>
-            isLink(path) ? shown(path) : ['--bind', path, path],
-          ),
+          ...topsOf(box, program, socat, '/tmp').flatMap(shown),
+          ...changedIn(box).flatMap((path) => ['--bind', path, path]),
           // A new /dev would need a second user namespace, whose processes may not join the network.
           '--bind',
           '/proc',
@@ -100,6 +110,17 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
   };
 }
 
+/** The keeper has masked some files before, at the same places. */
+function expectedMounts(options: readonly string[], { masked, blank }: Box): Expected {
+  const expected = new Map(masked.map(({ path, type }) => [path, { from: blank[type], isWritable: false }]));
+  for (const [index, option] of options.entries()) {
+    if (option !== '--bind' && option !== '--ro-bind') continue;
+    const [from = '', at = ''] = options.slice(index + 1);
+    expected.set(at, { from, isWritable: option === '--bind' });
+  }
+  return expected;
+}
+
 const KEEPER = ['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session'];
 
 function joinKeeper(nsenter: string, keeper: Keeper, box: Box): readonly string[] {
@@ -107,10 +128,25 @@ function joinKeeper(nsenter: string, keeper: Keeper, box: Box): readonly string[
   return [nsenter, '--target', String(keeper.pid), '--user', '--net', ...mounts, '--preserve-credentials', '--'];
 }
 
-/** The mounts of the host are used if a folder is needed that the keeper does not have. */
+/** The mounts of the host are used if something is needed that the keeper does not have, or that was replaced since. */
 function joinsMounts(keeper: Keeper, box: Box): boolean {
   const has = new Set(topsOf(keeper.box));
-  return topsOf(box).every((path) => has.has(path));
+  return topsOf(box).every((path) => has.has(path)) && changedIn(box).every((path) => isSame(keeper, path, path));
+}
+
+/** Whether the keeper has the same file or folder at a path as the host has at another. */
+function isSame({ pid }: Keeper, path: string, here: string): boolean {
+  try {
+    const [seen, { dev, ino }] = [statSync(`/proc/${pid}/root${path}`), statSync(here)];
+    return seen.dev === dev && seen.ino === ino;
+  } catch {
+    return false;
+  }
+}
+
+/** What programs can write, apart from what is new for each. */
+function changedIn({ folder, writable, room }: Box): readonly string[] {
+  return [...new Set([folder, ...writable, room.tmp, room.home])];
 }
 
 function masks({ blank }: Box, masked: readonly Mask[]): readonly string[] {
@@ -126,15 +162,7 @@ function isOutside({ path }: Mask, { folder, writable }: Box): boolean {
 function openMasks(box: Box): readonly Mask[] {
   const { joins, masked, blank } = box;
   if (!joins || !joinsMounts(joins, box)) return masked;
-  const isMasked = (mask: Mask): boolean => {
-    try {
-      const seen = statSync(`/proc/${joins.pid}/root${mask.path}`);
-      const { dev, ino } = statSync(blank[mask.type]);
-      return isOutside(mask, box) && seen.dev === dev && seen.ino === ino;
-    } catch {
-      return false;
-    }
-  };
+  const isMasked = (mask: Mask): boolean => isOutside(mask, box) && isSame(joins, mask.path, blank[mask.type]);
   return masked.filter((mask) => !isMasked(mask));
 }
 
@@ -200,11 +228,12 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     ['--proc', '/proc', ...kernelOptions(box)],
     ['--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
     ['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
+    // Before anything that other programs can replace, because a place that does not exist is created.
+    box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
     (seen.get('other') ?? []).flatMap((path) => ['--ro-bind', path, path]),
     [folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
     box.protected.flatMap((path) => ['--ro-bind', path, path]),
     masks(box, openMasks(box)),
-    box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
     // Both are in memory, and nothing limits what a program writes there.
     ['--remount-ro', '/dev', '--remount-ro', '/', '--chdir', box.workdir],
   ].flat();

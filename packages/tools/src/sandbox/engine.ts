@@ -59,6 +59,8 @@ export interface Engine {
   readonly promises: readonly PromiseName[];
   /** The request that runs another one inside. */
   wrap(request: ExecRequest, box: Box): ExecRequest;
+  /** Nothing that other programs replace while it starts makes it show more. Absent: files that they could replace are refused. */
+  readonly checksMounts?: true;
   /** Starts what the programs of a room share, such as their loopback, for the first of them. Absent: they share files only. */
   readonly keeper?: (box: Box) => ExecRequest;
 }
@@ -121,13 +123,16 @@ export const PROXY_PORT = 3128;
 
 /**
  * A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes
- * count there. A limit that is stricter already stays. `groupFd`: the descriptor of the file of a group that it joins.
+ * count there. A limit that is stricter already stays. `groupFd`: the descriptor of the file of a group that it joins. `gateFd`: that
+ * of its gate.
  */
 export function limitScript(
   { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof DiskReserve>,
-  groupFd?: number,
+  { groupFd, gateFd }: { readonly groupFd?: number | undefined; readonly gateFd?: number | undefined } = {},
 ): string {
   const set = [
+    // What is looked at meanwhile is done when the mounts are.
+    ...(gateFd === undefined ? [] : [`echo >&${gateFd}`]),
     ...(groupFd === undefined ? [] : [`echo 0 >&${groupFd} && exec ${groupFd}>&-`]),
     `lower -t ${cpuSeconds}`,
     `lower -f ${Math.floor(fileBytes / 512)}`,
@@ -135,6 +140,7 @@ export function limitScript(
     // The option of dash, and that of bash.
     `{ ulimit -p ${processes} 2>/dev/null || lower -u ${processes}; }`,
     'ulimit -c 0',
+    ...(gateFd === undefined ? [] : [`read -r go <&${gateFd} && exec ${gateFd}>&-`]),
   ].join(' && ');
   const lower = 'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" -le "$2" ]; }';
   // The kernel ends it before others when memory is short.

@@ -27,7 +27,7 @@ export function firejail({ program, version }: { readonly program: string; reado
       const isLong =
         request.argv.some((argument) => argument.length >= MAX_ARGUMENT) || request.argv.length >= MAX_ARGUMENTS;
       const groupFd = box.group === undefined ? undefined : isLong ? 4 : 3;
-      const limits = limitScript(box.limits, groupFd);
+      const limits = limitScript(box.limits, { groupFd });
       const outputs = box.group === undefined ? {} : { outputs: [box.group] };
       // It cannot mount a file at another place.
       const env = { ...Object.fromEntries(box.files.map(({ from, variable }) => [variable, from])), ...request.env };

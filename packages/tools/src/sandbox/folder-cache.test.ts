@@ -21,7 +21,7 @@ function reader(now = later): () => Promise<readonly [names: string, reads: numb
   return async () => {
     const names = await cache(folder, (entries) => {
       reads++;
-      return entries.map(({ name }) => name).join();
+      return entries?.map(({ name }) => name).join() ?? 'closed';
     });
     return [names, reads];
   };

@@ -1,5 +1,6 @@
 import type { Dirent } from 'node:fs';
-import { lstat, readdir } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { access, lstat, readdir } from 'node:fs/promises';
 
 /*
  * What was found in folders, for as long as they stay the same. Looking at the time of a folder costs one call; reading it and
@@ -13,9 +14,12 @@ import { lstat, readdir } from 'node:fs/promises';
 /** Longer than the ticks of every file system, which are two seconds at most. */
 const SETTLED_MS = 3_000;
 
-export type FolderCache<T> = (path: string, judge: (entries: readonly Dirent[]) => T) => Promise<T>;
+export type FolderCache<T> = (path: string, judge: (entries: readonly Dirent[] | undefined) => T) => Promise<T>;
 
-/** Judges the entries of a folder, or returns what was said about them before. A folder that cannot be read has none. */
+/**
+ * Judges the entries of a folder, or returns what was said about them before. Undefined: they cannot be read. What is no folder any
+ * more has none.
+ */
 export function folderCache<T>(now: () => number = Date.now): FolderCache<T> {
   const known = new Map<string, { readonly state: string; readonly found: T }>();
   return async (path, judge) => {
@@ -24,11 +28,21 @@ export function folderCache<T>(now: () => number = Date.now): FolderCache<T> {
     const state = before && `${before.dev} ${before.ino} ${before.mtimeNs} ${before.ctimeNs}`;
     const last = known.get(path);
     if (last !== undefined && last.state === state) return last.found;
-    const found = judge(await readdir(path, { withFileTypes: true }).catch(() => []));
+    const found = judge(await entriesIn(path));
     const changedAt =
       before === undefined ? Infinity : Number(before.ctimeMs > before.mtimeMs ? before.ctimeMs : before.mtimeMs);
     if (changedAt < readAt - SETTLED_MS) known.set(path, { state: state!, found });
     else known.delete(path);
     return found;
   };
+}
+
+async function entriesIn(path: string): Promise<readonly Dirent[] | undefined> {
+  try {
+    // Nothing can be said about entries in a folder that cannot be entered.
+    await access(path, constants.X_OK);
+    return await readdir(path, { withFileTypes: true });
+  } catch (error) {
+    return ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '') ? [] : undefined;
+  }
 }

@@ -1,4 +1,5 @@
 import {
+  accessSync,
   closeSync,
   constants,
   fstatSync,
@@ -33,6 +34,13 @@ export function lstatOf(path: string): Stats | undefined {
 
 export function entriesOf(folder: string): readonly Dirent[] {
   return orElse(() => readdirSync(folder, { withFileTypes: true }), []);
+}
+
+/** Whether it is there and this process cannot look into it. The program that has closed it can open it again. */
+export function isClosed(path: string): boolean {
+  const found = lstatOf(path);
+  if (!found || found.isSymbolicLink()) return false;
+  return orElse(() => accessSync(path, constants.R_OK | (found.isDirectory() ? constants.X_OK : 0)) ?? false, true);
 }
 
 /** Where a link leads, as it is written in it. */

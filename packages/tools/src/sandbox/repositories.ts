@@ -1,5 +1,5 @@
 import { basename, dirname, join, resolve } from 'node:path';
-import { entriesOf, exists, isLink, isWithin, lstatOf, realOf, textOf } from './lookups.ts';
+import { entriesOf, exists, isClosed, isLink, isWithin, lstatOf, realOf, textOf } from './lookups.ts';
 
 /*
  * What in a repository decides which programs git runs on the host, and where it looks for them. Everything else in it stays
@@ -69,7 +69,7 @@ function modulesIn(folder: string, depth: number): readonly string[] {
   return entriesOf(folder).flatMap((entry) => {
     const path = join(folder, entry.name);
     if (!entry.isDirectory()) return [];
-    return exists(join(path, 'HEAD')) ? [path] : modulesIn(path, depth - 1);
+    return isClosed(path) || exists(join(path, 'HEAD')) ? [path] : modulesIn(path, depth - 1);
   });
 }
 
@@ -97,6 +97,8 @@ export function untrustedFiles(git: string, top: string): readonly string[] {
   const found = lstatOf(git);
   if (!found) return [];
   if (!found.isDirectory()) return isPartOfRepository(git, top) ? [] : [git];
+  const closed = [git, ...['hooks', 'worktrees', 'modules'].map((name) => join(git, name))].find(isClosed);
+  if (closed !== undefined) return [closed];
   const config = join(git, 'config');
   const others = TRUSTED.filter((name) => !['hooks', 'config'].includes(name)).map((name) => join(git, name));
   const hooks = join(git, 'hooks');
@@ -131,6 +133,7 @@ function hasPlainSettings(config: string, top: string): boolean {
   return (
     isUnderstood &&
     !isLink(config) &&
+    !isClosed(config) &&
     settings.every(({ name, value }) => PLAIN.test(name) && isPlainValue(name, value, { git: dirname(config), top }))
   );
 }

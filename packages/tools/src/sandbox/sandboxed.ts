@@ -14,7 +14,7 @@ import { trustedFolders } from './engines.ts';
 import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
-import { exists, isWithin } from './lookups.ts';
+import { exists, isLink, isWithin } from './lookups.ts';
 import {
   hostSockets,
   maskFor,
@@ -92,6 +92,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
   const written = new Set<string>();
   ops.files.onChange?.((path) => own.filter((one) => isWithin(one, path)).forEach((one) => written.add(one)));
   const isOwn = (path: string): boolean => written.has(path);
+  const running = new Set<ReadonlySet<string>>();
 
   async function start(request: ExecRequest): Promise<Execution> {
     const program = findProgram(request.argv[0]);
@@ -106,10 +107,16 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       const alone = boxFor({ folder, workdir, home, room, rooms, scan, more, proxy, base });
       const isShared = request.room !== undefined || proxy !== undefined;
       const box = isShared ? { ...alone, joins: await room.keeper(alone) } : alone;
+      const kept = new Set([...box.pinned, ...box.protected, ...box.masked.map(({ path }) => path)]);
+      if (engine.checksMounts === undefined) demandKept(kept, running, [folder, ...box.writable]);
+      running.add(kept);
       const { room: _, ...bare } = request;
       const wrapped = engine.wrap({ ...bare, argv: [program, ...request.argv.slice(1)] }, box);
-      const execution = await exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
+      const started = exec.start({ ...wrapped, workdir, baseEnv: { ...base.env, ...rooms.mark } });
+      started.catch(() => running.delete(kept));
+      const execution = await started;
       room.uses(execution);
+      void execution.exit.then(() => running.delete(kept));
       if (ending) void execution.exit.then(() => ending.close()).catch(() => {});
       const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
       return checkedAfterwards(guarded, scan, {
@@ -142,6 +149,23 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       },
     },
   };
+}
+
+/**
+ * Throws if a program runs that was started before something was kept at its place. It could put a link there while the engine looks for
+ * it, which would show what the link leads to.
+ */
+function demandKept(
+  kept: ReadonlySet<string>,
+  running: ReadonlySet<ReadonlySet<string>>,
+  tops: readonly string[],
+): void {
+  const isInside = (path: string): boolean => tops.some((top) => isWithin(top, path));
+  const open = [...kept].find((path) => isInside(path) && [...running].some((one) => !one.has(path)));
+  if (open === undefined) return;
+  throw new Error(
+    `The sandbox has to protect ${open}, which was created while another program ran. End what runs in the background and in sessions first.`,
+  );
 }
 
 /** Programs have no network, or reach allowed hosts: one of the two promises holds. */
@@ -277,7 +301,7 @@ function boxFor({
   readonly base: Base;
 }): Box {
   // What was there at the scan may be gone, and what is mounted has to exist.
-  const present = (path: string): boolean => exists(path);
+  const present = (path: string): boolean => exists(path) && !isLink(path);
   const sockets = hostSockets([folder, ...scan.writable]).flatMap(maskFor);
   return {
     folder,

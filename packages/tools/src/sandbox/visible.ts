@@ -139,6 +139,8 @@ export interface Scan {
   readonly pinned: readonly string[];
   /** The repository of a worktree. */
   readonly writable: readonly string[];
+  /** Folders that this process cannot look into. They are masked. */
+  readonly closed: readonly string[];
 }
 
 export interface ScanOptions {
@@ -163,6 +165,7 @@ export interface FolderFacts {
   readonly links: readonly string[];
   readonly repositories: readonly string[];
   readonly folders: readonly string[];
+  readonly isClosed?: true;
 }
 
 /**
@@ -171,7 +174,7 @@ export interface FolderFacts {
  */
 export async function scanFolder(options: ScanOptions, cache: FolderCache<FolderFacts> = folderCache()): Promise<Scan> {
   const { folder } = options;
-  const { masked, repositories: found } = await walkFolder(options, cache);
+  const { masked, repositories: found, closed } = await walkFolder(options, cache);
   const repositories = found.filter((git) => git !== folder);
   const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
   // Nothing can be mounted inside a folder that is masked.
@@ -211,6 +214,7 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     trusted: wanted,
     pinned: [...pinned].filter((path) => !isLink(path)).toSorted(),
     writable,
+    closed,
   };
 }
 
@@ -223,16 +227,18 @@ export async function privateFiles(options: MatcherOptions, cache: FolderCache<F
 async function walkFolder(
   options: MatcherOptions & { readonly readable?: string },
   cache: FolderCache<FolderFacts>,
-): Promise<{ readonly masked: Mask[]; readonly repositories: readonly string[] }> {
+): Promise<{ readonly masked: Mask[]; readonly repositories: readonly string[]; readonly closed: readonly string[] }> {
   const isPrivate = privateMatcher(options);
   const masked: Mask[] = [];
   const links: string[] = [];
   const repositories: string[] = [];
+  const closed: string[] = [];
   const walk = async (path: string, depth: number): Promise<void> => {
     const found = await cache(path, (entries) => folderFacts(path, entries, isPrivate));
     masked.push(...found.masked);
     links.push(...found.links);
     repositories.push(...found.repositories);
+    if (found.isClosed) closed.push(path);
     if (depth < MAX_DEPTH) await Promise.all(found.folders.map((one) => walk(one, depth + 1)));
     // Nobody knows what is in them.
     else masked.push(...found.folders.map((one) => ({ path: one, type: 'folder' as const })));
@@ -243,7 +249,7 @@ async function walkFolder(
     const real = realOf(link);
     if (real !== undefined && real !== options.folder && isWithin(options.folder, real)) masked.push(...maskFor(real));
   }
-  return { masked: withoutInner(masked), repositories };
+  return { masked: withoutInner(masked), repositories, closed };
 }
 
 /** Nothing can be mounted in a folder that is masked. */
@@ -265,7 +271,13 @@ export function wayTo(path: string, tops: readonly string[]): readonly string[] 
   return way;
 }
 
-function folderFacts(path: string, entries: readonly Dirent[], isPrivate: (path: string) => boolean): FolderFacts {
+function folderFacts(
+  path: string,
+  entries: readonly Dirent[] | undefined,
+  isPrivate: (path: string) => boolean,
+): FolderFacts {
+  // A program could open it later.
+  if (!entries) return { masked: [{ path, type: 'folder' }], links: [], repositories: [], folders: [], isClosed: true };
   const [masked, links, repositories, folders]: [Mask[], string[], string[], string[]] = [[], [], [], []];
   const names = new Set(entries.map(({ name }) => name));
   // A bare repository.
