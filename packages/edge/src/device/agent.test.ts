@@ -427,3 +427,17 @@ it('lists and reloads its packages, and publishes what has changed', async () =>
   await send('tools_list', {}, { request_id: 'tools' });
   expect(await reportOf('tools')).toMatchObject({ result: { tools: [], ledger: true } });
 });
+it('does not execute an operation again whose answer is not kept any more', async () => {
+  const large = { ...runner, operate: async (op: string) => (operated.push(op), { data: 'x'.repeat(300_000) }) };
+  const { session } = await agent({ runner: large });
+  const ops = (id: string): Promise<void> => send('ops', { op: 'read', args: {} }, { request_id: id, session });
+  for (let index = 0; index < 20; index++) {
+    await ops(`o${index}`);
+    await reportOf(`o${index}`);
+  }
+  await Promise.all([ops('o0'), ops('o19')]);
+  expect(await reportOf('o0', 2)).toMatchObject({ status: 'error', error_type: 'expired' });
+  expect(await reportOf('o19', 2)).toMatchObject({ status: 'success' });
+  expect(operated).toHaveLength(20);
+});
+

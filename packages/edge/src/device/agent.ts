@@ -7,6 +7,7 @@ import { MAX_MESSAGE_BYTES, parseMessage, type Fields } from '../protocol/messag
 import { encodeProgress, encodeReport, type ReportErrorType, type ResultReport } from '../protocol/report.ts';
 import { encodeStatus, type DeviceStatus } from '../protocol/status.ts';
 import { topicsOf } from '../protocol/topics.ts';
+import { rememberedAnswers } from './answers.ts';
 import type { CallState, Ledger } from './ledger.ts';
 import { progressSender } from './progress.ts';
 import type { Described, Outcome, Runner } from './runner.ts';
@@ -63,14 +64,8 @@ const MAX_QUEUED = 32;
 const TIMEOUT_MS = 30_000;
 /** Answers to operations and refusals of calls that were delivered twice. */
 const MAX_REMEMBERED = 512;
-
-const SYSTEM_CLOCK: Clock = {
-  now: () => Date.now(),
-  timer(ms, fire) {
-    const timer = setTimeout(fire, ms);
-    return () => clearTimeout(timer);
-  },
-};
+/** Of answers to operations. One may have 350,000. */
+const MAX_ANSWER_CHARS = 4_000_000;
 
 /** A call that waits or runs. */
 interface OpenCall {
@@ -104,8 +99,8 @@ class Agent implements DeviceAgent {
   readonly #startedAt: number;
   readonly #calls = new Map<string, OpenCall>();
   readonly #queue: OpenCall[] = [];
-  /** Operations of this start of the device, by their ids. */
-  readonly #operated = new Map<string, Promise<ResultReport>>();
+  /** Of operations of this start of the device. */
+  readonly #answers = rememberedAnswers({ maxAnswers: MAX_REMEMBERED, maxChars: MAX_ANSWER_CHARS });
   /** Calls that were reported as not executed, until the commands that were refused have expired. */
   readonly #refused = new Map<string, { readonly why: Outcome; readonly until: number }>();
   #described: Described;
@@ -513,19 +508,16 @@ class Agent implements DeviceAgent {
     { op, args }: { readonly op: string; readonly args: Fields },
     refusal: Outcome | undefined,
   ): void {
-    let answer = this.#operated.get(id);
-    if (!answer) {
-      const refused =
-        refusal ??
-        (this.#described.ops ? undefined : unavailable('This device offers no files and programs.', 'unsupported'));
-      answer = (refused ? Promise.resolve(refused) : this.#operation(op, args)).then((outcome) =>
-        this.#report(id, undefined, outcome),
-      );
-      this.#operated.set(id, answer);
-      const [oldest] = this.#operated.keys();
-      if (this.#operated.size > MAX_REMEMBERED) this.#operated.delete(oldest!);
-    }
-    void answer.then((report) => this.#publish(report));
+    const refused =
+      refusal ??
+      (this.#described.ops ? undefined : unavailable('This device offers no files and programs.', 'unsupported'));
+    const answer = this.#answers.once(id, async () =>
+      this.#report(id, undefined, refused ?? (await this.#operation(op, args))),
+    );
+    const gone = 'The operation was executed before. Its answer is not kept any more.';
+    void answer.then((report) =>
+      report === 'gone' ? this.#answer(id, unavailable(gone, 'expired')) : this.#publish(report),
+    );
   }
 
   async #operation(op: string, args: Fields): Promise<Outcome> {
