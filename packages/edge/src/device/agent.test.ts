@@ -363,6 +363,22 @@ it('says which ledger it has, and does not execute what is for another one', asy
   expect(await reportOf('b')).toMatchObject({ status: 'success', ledger: ledger.id });
 });
 
+it('shuts down, and says nothing about calls, if another process has opened its ledger', async () => {
+  const reasons: (string | undefined)[] = [];
+  const lost = (reason: string | undefined): void => {
+    reasons.push(reason);
+    changed();
+  };
+  await agent({ onShutdown: lost });
+  ledgers.push(await openLedger({ folder }));
+  await send('query', { target: 'a' }, { request_id: 'q' });
+  await call('a');
+  await until(() => reasons.length > 0);
+  await send('ping', {}, { request_id: 'p' });
+  await reportOf('p');
+  expect([reports.length, started.length, reasons]).toEqual([1, 0, [expect.stringContaining('another process')]]);
+});
+
 it('gives the same answer to a refused call that is delivered twice, and takes another attempt', async () => {
   await agent({ maxParallel: 1, maxQueued: 0 });
   const expires_at = Date.now() + 60_000;
@@ -417,16 +433,6 @@ it('executes an operation once, for this start of it only', async () => {
   expect(operated).toEqual(['write', 'stat']);
 });
 
-it('lists and reloads its packages, and publishes what has changed', async () => {
-  await agent();
-  await send('skill', {}, { request_id: 'list' });
-  expect(await reportOf('list')).toMatchObject({ result: { skills: [{ name: 'pi-tools', version: '1.0.0' }] } });
-  await send('skill', { action: 'reload' }, { request_id: 'reload' });
-  expect(await reportOf('reload')).toMatchObject({ result: { skills: [{ version: '2.0.0' }] } });
-  await until(() => JSON.stringify(statuses.at(-1)).includes('2.0.0'));
-  await send('tools_list', {}, { request_id: 'tools' });
-  expect(await reportOf('tools')).toMatchObject({ result: { tools: [], ledger: true } });
-});
 it('does not execute an operation again whose answer is not kept any more', async () => {
   const large = { ...runner, operate: async (op: string) => (operated.push(op), { data: 'x'.repeat(300_000) }) };
   const { session } = await agent({ runner: large });
@@ -441,3 +447,13 @@ it('does not execute an operation again whose answer is not kept any more', asyn
   expect(operated).toHaveLength(20);
 });
 
+it('lists and reloads its packages, and publishes what has changed', async () => {
+  await agent();
+  await send('skill', {}, { request_id: 'list' });
+  expect(await reportOf('list')).toMatchObject({ result: { skills: [{ name: 'pi-tools', version: '1.0.0' }] } });
+  await send('skill', { action: 'reload' }, { request_id: 'reload' });
+  expect(await reportOf('reload')).toMatchObject({ result: { skills: [{ version: '2.0.0' }] } });
+  await until(() => JSON.stringify(statuses.at(-1)).includes('2.0.0'));
+  await send('tools_list', {}, { request_id: 'tools' });
+  expect(await reportOf('tools')).toMatchObject({ result: { tools: [], ledger: true } });
+});

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import type { Clock } from '@treadle/core';
-import { mqttClient, type MqttClient, type MqttOptions } from '../mqtt/client.ts';
+import { mqttClient, SYSTEM_CLOCK, type MqttClient, type MqttOptions } from '../mqtt/client.ts';
 import { encodeCapabilities, type Capabilities } from '../protocol/capabilities.ts';
 import { decodeCommand, requestIdIn, type KnownCommand, type ToolPayload } from '../protocol/command.ts';
 import { MAX_MESSAGE_BYTES, parseMessage, type Fields } from '../protocol/message.ts';
@@ -22,6 +22,7 @@ import type { Described, Outcome, Runner } from './runner.ts';
  *    also if it is delivered again. Only a later expiry makes it another attempt.
  * 4. Whenever it connects, it publishes its status and capabilities, and sends every report that nobody has acknowledged.
  * 5. It takes nothing new when it shuts down, and waits for what runs.
+ * 6. It shuts down if another process has its ledger: what it knows of calls is not true any more, so it answers nothing about them.
  */
 
 export interface AgentOptions {
@@ -41,7 +42,7 @@ export interface AgentOptions {
   readonly clock?: Clock;
   readonly random?: () => number;
   readonly log?: (line: AgentLogLine) => void;
-  /** The orchestrator has sent `shutdown`. The caller calls `close`. */
+  /** The orchestrator has sent `shutdown`, or the ledger is lost. The caller calls `close`. */
   readonly onShutdown?: (reason: string | undefined) => void;
 }
 
@@ -107,6 +108,7 @@ class Agent implements DeviceAgent {
   #client: MqttClient | undefined;
   #running = 0;
   #isDraining = false;
+  #hasLost = false;
   #onIdle: () => void = ignore;
 
   constructor(options: AgentOptions, described: Described) {
@@ -177,6 +179,7 @@ class Agent implements DeviceAgent {
   }
 
   async #introduce(): Promise<void> {
+    if (await this.#hasLostLedger()) return;
     await this.#publishStatus(this.#isDraining ? 'draining' : 'online');
     await this.#publishCapabilities();
     for (const id of this.#options.ledger.unacknowledged()) {
@@ -184,6 +187,16 @@ class Agent implements DeviceAgent {
       if (!this.isConnected || !report) continue;
       await this.#publish(report);
     }
+  }
+
+  async #hasLostLedger(): Promise<boolean> {
+    if (this.#hasLost) return true;
+    if (!(await this.#options.ledger.isLost())) return false;
+    this.#hasLost = true;
+    const why = 'another process has opened the store of this device, or it was removed';
+    this.#log({ level: 'warn', message: 'the device shuts down', why });
+    this.#options.onShutdown?.(why);
+    return true;
   }
 
   #status(status: DeviceStatus['status'], reason?: string): string {
@@ -247,6 +260,7 @@ class Agent implements DeviceAgent {
 
   #execute(command: KnownCommand): void {
     const { request_id: id, ledger } = command;
+    if (this.#hasLost && command.type !== 'ping') return undefined;
     if (ledger !== undefined && ledger !== this.#options.ledger.id) {
       const why = 'The command is for another ledger than that of this device, and was not executed.';
       return this.#answer(id, unavailable(why, 'other_ledger'));
@@ -269,14 +283,14 @@ class Agent implements DeviceAgent {
     }
     if (refusal) return this.#answer(id, refusal);
     const { type } = command;
-    const answer = async (): Promise<Outcome> => {
+    const answer = async (): Promise<Outcome | undefined> => {
       switch (type) {
         case 'ping':
           return result(this.#load());
         case 'tools_list':
           return result(this.#capabilities() as unknown as Fields);
         case 'query':
-          return result(await this.#about(command.payload.target));
+          return (await this.#hasLostLedger()) ? undefined : result(await this.#about(command.payload.target));
         case 'cancel':
           return result(await this.#cancel(command.payload.target));
         case 'blob':
@@ -291,7 +305,7 @@ class Agent implements DeviceAgent {
       }
     };
     return void answer().then(
-      (outcome) => this.#answer(id, outcome),
+      (outcome) => outcome && this.#answer(id, outcome),
       (error: Error) => this.#answer(id, unavailable(error.message, 'execution_failed')),
     );
   }
@@ -341,6 +355,7 @@ class Agent implements DeviceAgent {
         : undefined) ??
       (full === undefined ? undefined : unavailable(`The device takes no calls: ${full}.`, 'busy'));
     if (why) {
+      if (await this.#hasLostLedger()) return undefined;
       this.#refuse(id, why, expiresAt);
       return this.#publish(this.#report(id, payload.tool, why));
     }
@@ -398,6 +413,8 @@ class Agent implements DeviceAgent {
     try {
       await ledger.begin(id, payload.tool);
     } catch (error) {
+      // The process that has the ledger answers.
+      if (await this.#hasLostLedger()) return this.#drop(call);
       const why = `The device cannot record that the call begins (${(error as Error).message}), so it was not executed.`;
       return this.#settle(call, unavailable(why, 'execution_failed'));
     }
@@ -440,6 +457,11 @@ class Agent implements DeviceAgent {
       result: outcome.error_type ?? 'success',
       ...(elapsedMs !== undefined && { elapsed_ms: elapsedMs }),
     });
+    if (this.#calls.size === 0) this.#onIdle();
+  }
+
+  #drop({ id }: OpenCall): void {
+    this.#calls.delete(id);
     if (this.#calls.size === 0) this.#onIdle();
   }
 

@@ -111,6 +111,38 @@ test('a call that is cancelled before it began never begins, also after a restar
   expect((await opened()).stateOf('a')).toBe('cancelled');
 });
 
+test('is taken from a process that has it open, which begins nothing more', async () => {
+  const first = await opened();
+  await first.begin('a', 'x');
+  const second = await opened();
+  expect(second.stateOf('a')).toBe('interrupted');
+  expect([await first.isLost(), await second.isLost()]).toEqual([true, false]);
+  await expect(first.begin('b', 'x')).rejects.toThrow('another process has opened the store');
+  await expect(first.end(done('a'))).rejects.toThrow('another process');
+  await second.begin('b', 'x');
+  expect((await opened()).stateOf('b')).toBe('interrupted');
+});
+
+test('a call that begins while another process opens the ledger is known there, or does not begin', async () => {
+  for (let round = 0; round < 10; round++) {
+    const first = await opened();
+    const ids = Array.from({ length: 20 }, (_, index) => `${round}-${index}`);
+    const begins: Promise<string[]>[] = [];
+    const opening = opened();
+    for (const id of ids) {
+      begins.push(
+        first.begin(id, 'x').then(
+          () => [id],
+          () => [],
+        ),
+      );
+      await new Promise((next) => setImmediate(next));
+    }
+    const [second, ...begun] = await Promise.all([opening, ...begins]);
+    expect(begun.flat().filter((id) => second.stateOf(id) === undefined)).toEqual([]);
+  }
+});
+
 test('large results are files, served in parts, and removed when they are forgotten', async () => {
   const ledger = await opened();
   const [middle, large] = ['m'.repeat(20_000), 'l'.repeat(2_000_000)];

@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
-import { mkdir, open, readdir, readFile, rename, rm, type FileHandle } from 'node:fs/promises';
+import type { BigIntStats } from 'node:fs';
+import { mkdir, open, readdir, readFile, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { BlobReference, ResultReport } from '../protocol/report.ts';
 
@@ -16,6 +17,9 @@ import type { BlobReference, ResultReport } from '../protocol/report.ts';
  *    failed write left is cut off before the next one.
  * 7. A ledger has a random id, which is synced before it is used. Without its file it is another ledger, with another id: what it
  *    does not know, the first one may have begun.
+ * 8. Whoever opens a ledger takes it from a process that has it open: `begin` rejects there, and what it has written is known here.
+ *    Opening puts a new file in place of the old one, and then reads what was written to the old one meanwhile. A write counts if its
+ *    file is still in place after it.
  */
 
 export type CallState = 'running' | 'done' | 'interrupted' | 'cancelled' | 'forgotten';
@@ -37,6 +41,8 @@ export interface Ledger {
   unacknowledged(): readonly string[];
   /** Why no further call may begin, or undefined. */
   whyFull(): string | undefined;
+  /** Another process has opened it, or it was removed: nothing that is known here can be relied on. Never rejects. */
+  isLost(): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -72,6 +78,7 @@ type LedgerRecord =
   | { readonly type: 'ack'; readonly ids: readonly string[]; readonly at: number };
 
 const FILE = 'ledger.jsonl';
+const LOST = 'another process has opened the store of this device, or it was removed';
 const KEEP_MS = 3_600_000;
 const KEEP_IDS_MS = 7 * 86_400_000;
 /** Larger reports are files of their own. */
@@ -98,6 +105,10 @@ class FileLedger implements Ledger {
   readonly #entries = new Map<string, Entry>();
   #id: string = randomUUID();
   #file: FileHandle | undefined;
+  /** Which file that is. */
+  #inode = '';
+  /** Of blobs that are being written, and that no entry names yet. */
+  readonly #blobsToCome = new Set<string>();
   #lines = 0;
   /** Of the lines that are synced. */
   #bytes = 0;
@@ -115,14 +126,27 @@ class FileLedger implements Ledger {
 
   async open(): Promise<void> {
     await mkdir(this.#blobFolder(), { recursive: true, mode: 0o700 });
-    const records = await readRecords(this.#path());
+    const before = await openExisting(this.#path());
+    try {
+      const read = before ? await readRecords(before, this.#path(), 0) : undefined;
+      this.#take(read?.records ?? []);
+      await this.#compact();
+      const late = before && (await readRecords(before, this.#path(), read!.end));
+      if (!late || late.records.length === 0) return;
+      this.#take(late.records);
+      await this.#compact();
+    } finally {
+      await before?.close();
+    }
+  }
+
+  #take(records: readonly LedgerRecord[]): void {
     for (const record of records) this.#apply(record);
     for (const [id, entry] of this.#entries) {
       if (entry.state !== 'running') continue;
       entry.state = 'interrupted';
       entry.report = interruptedReport(id, entry);
     }
-    await this.#compact();
   }
 
   get id(): string {
@@ -157,10 +181,15 @@ class FileLedger implements Ledger {
     const entry = this.#entries.get(id);
     // Until the file is there, the report is in memory.
     if (entry) Object.assign(entry, { report, state: stateIn(report), at });
-    await this.#writeBlob(blob.id, bytes);
-    const record = { type: 'end', id, at, tool, blob, state: stateIn(report) } as const;
-    this.#apply(record);
-    return this.#write(record);
+    this.#blobsToCome.add(blob.id);
+    try {
+      await this.#writeBlob(blob.id, bytes);
+      const record = { type: 'end', id, at, tool, blob, state: stateIn(report) } as const;
+      this.#apply(record);
+      return await this.#write(record);
+    } finally {
+      this.#blobsToCome.delete(blob.id);
+    }
   }
 
   async reportOf(id: string): Promise<ResultReport | undefined> {
@@ -214,6 +243,14 @@ class FileLedger implements Ledger {
     if (waiting >= this.#maxResults) return `${waiting} results wait for somebody to acknowledge them`;
     const bytes = [...this.#entries.values()].reduce((sum, { blob }) => sum + (blob?.bytes ?? 0), 0);
     return bytes >= this.#maxBlobBytes ? `large results take ${bytes} bytes` : undefined;
+  }
+
+  async isLost(): Promise<boolean> {
+    try {
+      return inodeIn(await stat(this.#path(), { bigint: true })) !== this.#inode;
+    } catch {
+      return true;
+    }
   }
 
   async close(): Promise<void> {
@@ -274,6 +311,7 @@ class FileLedger implements Ledger {
         const bytes = Buffer.from(batch.map(({ line }) => line).join(''));
         await this.#file.appendFile(bytes);
         await this.#file.datasync();
+        if (await this.isLost()) throw new Error(LOST);
         this.#hasFailed = false;
         this.#lines += batch.length;
         this.#bytes += bytes.length;
@@ -296,21 +334,30 @@ class FileLedger implements Ledger {
       const lines: readonly LedgerRecord[] = [{ type: 'ledger', id: this.#id }, ...entries];
       const path = this.#path();
       await rm(`${path}.new`, { force: true });
+      const bytes = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
       const next = await open(`${path}.new`, 'ax', 0o600);
       try {
-        const bytes = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
         await next.appendFile(bytes);
         await next.datasync();
+        if (this.#file && (await this.isLost())) throw new Error(LOST);
         await rename(`${path}.new`, path);
-        await syncFolder(this.#folder);
-        this.#bytes = bytes.length;
-        this.#hasFailed = false;
       } catch (error) {
         await next.close();
         throw error;
       }
       await this.#file?.close();
+      this.#file = undefined;
+      this.#inode = inodeIn(await next.stat({ bigint: true }));
+      this.#bytes = bytes.length;
+      // Until the folder is synced too, a power failure could bring back the old file. Without it nothing can be recorded.
+      try {
+        await syncFolder(this.#folder);
+      } catch (error) {
+        await next.close();
+        throw error;
+      }
       this.#file = next;
+      this.#hasFailed = false;
       this.#lines = lines.length;
       await this.#removeBlobs();
     } finally {
@@ -337,7 +384,7 @@ class FileLedger implements Ledger {
   async #removeBlobs(): Promise<void> {
     const named = new Set([...this.#entries.values()].flatMap(({ blob }) => blob?.id ?? []));
     for (const name of await readdir(this.#blobFolder())) {
-      if (!named.has(name)) await rm(join(this.#blobFolder(), name), { force: true });
+      if (!named.has(name) && !this.#blobsToCome.has(name)) await rm(join(this.#blobFolder(), name), { force: true });
     }
   }
 
@@ -366,18 +413,29 @@ class FileLedger implements Ledger {
   }
 }
 
-async function readRecords(path: string): Promise<readonly LedgerRecord[]> {
-  let text: string;
+async function openExisting(path: string): Promise<FileHandle | undefined> {
   try {
-    text = await readFile(path, 'utf8');
+    return await open(path, 'r');
   } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return [];
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
     throw error;
   }
-  const lines = text.split('\n');
-  // Empty, or a line that was not written to its end.
-  lines.pop();
-  return lines.map((line, index) => {
+}
+
+interface ReadRecords {
+  readonly records: readonly LedgerRecord[];
+  /** Behind the last line that is complete. */
+  readonly end: number;
+}
+
+async function readRecords(file: FileHandle, path: string, start: number): Promise<ReadRecords> {
+  const { size } = await file.stat();
+  const bytes = Buffer.alloc(Math.max(0, size - start));
+  const { bytesRead } = await file.read(bytes, 0, bytes.length, start);
+  // What follows was not written to its end.
+  const length = bytes.lastIndexOf('\n', bytesRead) + 1;
+  const lines = length === 0 ? [] : bytes.toString('utf8', 0, length - 1).split('\n');
+  const records = lines.map((line, index) => {
     try {
       return JSON.parse(line) as LedgerRecord;
     } catch {
@@ -387,6 +445,11 @@ async function readRecords(path: string): Promise<readonly LedgerRecord[]> {
       );
     }
   });
+  return { records, end: start + length };
+}
+
+function inodeIn({ dev, ino }: BigIntStats): string {
+  return `${dev}:${ino}`;
 }
 
 function linesOf(id: string, { tool, at, state, report, blob, acknowledgedAt }: Entry): readonly LedgerRecord[] {

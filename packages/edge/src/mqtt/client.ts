@@ -93,7 +93,8 @@ const OTHER_VERSION: readonly number[] = [1, 0x84];
 // The cache of numbers takes 5 MB.
 mqttPacket.writeToStream.cacheNumbers = false;
 
-const SYSTEM_CLOCK: Clock = {
+/** That of the core would load more of it. */
+export const SYSTEM_CLOCK: Clock = {
   now: () => Date.now(),
   timer(ms, fire) {
     const timer = setTimeout(fire, ms);
