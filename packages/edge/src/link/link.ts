@@ -602,7 +602,6 @@ class Link implements EdgeLink {
       const message = 'value' in read ? read.value : { problem: read.problem };
       for (const listener of this.#watchers) listener({ device: parsed.id, kind: parsed.kind, message });
     }
-    if (!retained && parsed.kind !== 'commands') device.heard++;
     switch (parsed.kind) {
       case 'status':
         return this.#onStatus(device, payload, retained);
@@ -634,6 +633,7 @@ class Link implements EdgeLink {
     const before = { status: device.status, session: device.session };
     device.status = status;
     device.isSilent = false;
+    if (!retained) device.heard++;
     device.reason = reason;
     device.since = this.#clock.now();
     if (session !== undefined) this.#noteSession(device, session, retained);
@@ -661,8 +661,11 @@ class Link implements EdgeLink {
     });
   }
 
+  /** `session`: of a report, which an earlier start may have sent, or this side in answer to a prompt. */
   #heardOf(device: Device, session: string | undefined): void {
-    if (!device.isSilent || (session !== undefined && session !== device.session)) return;
+    if (session !== device.session) return;
+    device.heard++;
+    if (!device.isSilent) return;
     device.isSilent = false;
     const before = { status: device.status, session: device.session, isKept: false };
     device.status = 'online';
@@ -756,7 +759,6 @@ class Link implements EdgeLink {
       this.#log({ level: 'warn', message: 'a report was dropped', device: name, why: decoded.problem });
       return;
     }
-    this.#heardOf(device, decoded.type === 'result' ? decoded.report.session : undefined);
     if (decoded.type === 'progress') {
       const waiter = this.#waiters.get(decoded.report.request_id);
       if (waiter?.device === device) waiter.onProgress?.(decoded.report.progress);
@@ -764,6 +766,7 @@ class Link implements EdgeLink {
     }
     if (decoded.type === 'other') return;
     const { report } = decoded;
+    this.#heardOf(device, report.session);
     const { request_id: id } = report;
     const waiter = id === undefined ? this.#plainWaiter(device, report.tool) : this.#waiters.get(id);
     if (waiter?.device === device) return this.#settleWaiter(waiter, report);

@@ -73,7 +73,7 @@ async function laterLink(options: Partial<DeviceOptions> = {}): Promise<void> {
   await until(() => pings.length > 0 && link.device('pi')!.status === 'online');
 }
 
-async function answer(session = 's1'): Promise<void> {
+async function answer(session: string | undefined): Promise<void> {
   const report = { request_id: pings[0], status: 'success', result: { pong: true }, session };
   await raw.publish({ topic: 'treadle/agents/pi/reports', payload: JSON.stringify(report), qos: 1 });
 }
@@ -95,16 +95,21 @@ it('is online again as soon as something is heard of it', async () => {
   await laterLink();
   await clock.advance(PING_MS);
   await until(isOffline);
-  // Of an earlier start.
+  // Before each message.
+  const seen: unknown[] = [];
+  link.watch(() => seen.push(link.device('pi')!.status));
+  // Of an earlier start, and of another orchestrator that answers a prompt.
   await answer('s0');
+  await answer(undefined);
   await answer('s1');
   await until(() => link.device('pi')!.status === 'online');
+  expect(seen).toEqual(['offline', 'offline', 'offline']);
   expect(link.device('pi')!.reason).toBeUndefined();
 });
 
 it('stays online if it answers', async () => {
   await laterLink();
-  await answer();
+  await answer('s1');
   await until(() => link.device('pi')!.latencyMs !== undefined);
   await clock.advance(PING_MS);
   expect(link.device('pi')!.status).toBe('online');
@@ -112,7 +117,7 @@ it('stays online if it answers', async () => {
 
 it('is offline if the broker was started again and it does not answer', async () => {
   await until(() => link.device('pi')?.status === 'online' && pings.length > 0);
-  await answer();
+  await answer('s1');
   await until(() => link.device('pi')!.latencyMs !== undefined);
   pings = [];
   const port = Number(new URL(broker.url).port);
@@ -132,7 +137,7 @@ it.each([
   { onOffline: 'wait', expected: expect.any(Parked) },
 ] as const)('a call while there is no broker is not sent: $onOffline', async ({ onOffline, expected }) => {
   await laterLink({ onOffline });
-  await answer();
+  await answer('s1');
   await until(() => link.device('pi')!.latencyMs !== undefined);
   await broker.close();
   await until(() => !link.isConnected);
