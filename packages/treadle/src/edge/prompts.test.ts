@@ -6,8 +6,9 @@ import { expect, test } from 'vitest';
 import { promptAnswers, type PromptOptions } from './prompts.ts';
 
 const policy: Policy = { judge: (calls) => calls.map(() => ({ type: 'allow' })) };
-/** Devices of which nothing is known. */
-const link = { device: () => undefined } as unknown as EdgeLink;
+/** Devices of which nothing has been heard. */
+const link = (whenReady = async (): Promise<boolean> => false): EdgeLink =>
+  ({ device: () => ({ status: 'unknown', tenant: 'default' }), whenReady }) as unknown as EdgeLink;
 
 type Options = Partial<ReturnType<PromptOptions['options']>>;
 type Reply = Parameters<EdgePrompt['reply']>[0];
@@ -16,7 +17,7 @@ type Reply = Parameters<EdgePrompt['reply']>[0];
 function asking(
   script: readonly ScriptStep[],
   options: Options = {},
-  durable: PromptOptions['store']['durable'] = () => {},
+  { durable = () => {}, whenReady }: Partial<PromptOptions['store']> & Partial<Pick<EdgeLink, 'whenReady'>> = {},
 ) {
   const given = {
     model: scriptedModel(script),
@@ -25,7 +26,10 @@ function asking(
     hooks: {},
     ...options,
   };
-  const answers = promptAnswers(link, { options: () => given, store: { ...memoryJournal(), durable } });
+  const answers = promptAnswers(link(whenReady as () => Promise<boolean>), {
+    options: () => given,
+    store: { ...memoryJournal(), durable },
+  });
   return (): Promise<Reply> =>
     new Promise((resolve) => {
       const reply = async (report: Reply): Promise<void> => resolve(report);
@@ -52,14 +56,27 @@ test('messages draw on the budgets of the server', async () => {
 test('an answer is sent when what it tells is durable: another server may have written it', async () => {
   const synced = Promise.withResolvers<void>();
   const order: string[] = [];
-  const ask = asking(['Hello.'], {}, async () => {
+  const durable = async (): Promise<void> => {
     order.push('waits');
     await synced.promise;
     order.push('synced');
-  });
+  };
+  const ask = asking(['Hello.'], {}, { durable });
   const answered = ask().then(() => order.push('sent'));
   while (order.length === 0) await new Promise(setImmediate);
   synced.resolve();
   await answered;
   expect(order).toEqual(['waits', 'synced', 'sent']);
+});
+
+test('a message that comes before its device was heard waits for it', async () => {
+  const model = scriptedModel(['Hello.']);
+  const before: number[] = [];
+  const whenReady = async (): Promise<boolean> => {
+    await new Promise(setImmediate);
+    before.push(model.requests.length);
+    return true;
+  };
+  expect(await asking([], { model }, { whenReady })()).toMatchObject({ result: 'Hello.' });
+  expect([before, model.requests.length]).toEqual([[0], 1]);
 });

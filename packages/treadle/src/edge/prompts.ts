@@ -45,6 +45,7 @@ export interface PromptAnswers {
 
 type Reply = Parameters<EdgePrompt['reply']>[0];
 
+const READY_MS = 3_000;
 /** Others are refused with `busy`. */
 const MAX_PROMPTS = 32;
 
@@ -54,6 +55,8 @@ export function promptAnswers(link: EdgeLink, { options, store }: PromptOptions)
 
   async function answered(prompt: EdgePrompt, runId: string): Promise<Reply | undefined> {
     const { deviceTools } = await import('@treadle/edge');
+    // After a start of this server, the device has a moment to be heard.
+    if (link.device(prompt.device)?.status === 'unknown') await link.whenReady(prompt.device, READY_MS);
     for (;;) {
       const { model, policy, config, hooks, ledger: ledgerOf } = options();
       const { orchestrator = {} } = config;
