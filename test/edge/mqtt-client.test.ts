@@ -221,6 +221,22 @@ describe('keys and certificates', () => {
     expect(pi.problems).toEqual([]);
   });
 
+  it('a packet that is too large ends the connection of its sender only, and is not kept', async () => {
+    const { url, close } = await openBroker({ prefix: 'treadle' });
+    opened.push({ close });
+    const boss = client({ url, subscriptions: [{ topic: 'x', qos: 1 }] });
+    const pi = client({ url });
+    await Promise.all([boss.connected(), pi.connected()]);
+    const large = 'x'.repeat(9_000_000);
+    expect(await pi.publish({ topic: 'x', payload: large, qos: 1, retain: true })).toBe(false);
+    await pi.connected();
+    const later = client({ url, subscriptions: [{ topic: 'x', qos: 1 }] });
+    await later.connected();
+    await pi.publish({ topic: 'x', payload: 'small', qos: 1 });
+    expect([await boss.received(1), await later.received(1)]).toEqual([['x small'], ['x small']]);
+    expect([...boss.problems, ...later.problems]).toEqual([]);
+  });
+
   it('does not connect to a broker with a certificate that nobody has signed', async () => {
     const broker = await openBroker({ prefix: 'treadle', tls: { cert: tls.cert, key: tls.key } });
     opened.push(broker);

@@ -1,6 +1,7 @@
 import { timingSafeEqual, createHash } from 'node:crypto';
 import { createServer, isIP, type AddressInfo, type Server, type Socket } from 'node:net';
 import { topicsOf } from '../protocol/topics.ts';
+import { MAX_PACKET_BYTES } from './client.ts';
 import type { TlsFiles } from './transport.ts';
 
 /*
@@ -11,6 +12,7 @@ import type { TlsFiles } from './transport.ts';
  *    their users: nobody can take the connection or the session of another user's client.
  * 3. It keeps everything in memory. What it loses when it restarts is sent again by its clients: the protocol depends on nothing
  *    that a broker stores.
+ * 4. A client that sends a packet which is larger than its receivers accept is disconnected: they would be.
  */
 
 export interface BrokerOptions {
@@ -105,7 +107,7 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
     socket.setNoDelay(true);
     sockets.add(socket);
     socket.once('close', () => sockets.delete(socket));
-    aedes.handle(socket);
+    limit(aedes.handle(socket), socket);
   };
   const server = tls?.cert === undefined ? createServer(onSocket) : await tlsServer(tls, onSocket);
   try {
@@ -129,6 +131,18 @@ export async function openBroker(options: BrokerOptions): Promise<Broker> {
       for (const socket of sockets) socket.destroy();
       await closed;
     },
+  };
+}
+
+/** Aedes itself collects a packet of up to 256 MB, also of a client that has not said who it is. */
+function limit(client: object, socket: Socket): void {
+  const { _parser: parser } = client as { readonly _parser: { parse(bytes: Uint8Array): number } };
+  const parse = parser.parse.bind(parser);
+  parser.parse = (bytes) => {
+    const unparsed = parse(bytes);
+    if (unparsed > MAX_PACKET_BYTES)
+      socket.destroy(new Error(`it sent a packet of more than ${MAX_PACKET_BYTES} bytes`));
+    return unparsed;
   };
 }
 

@@ -76,7 +76,8 @@ export interface MqttClient {
 
 const KEEP_ALIVE_MS = 30_000;
 const CONNECT_MS = 10_000;
-const MAX_PACKET_BYTES = 8 * 1024 * 1024;
+/** Of one packet. */
+export const MAX_PACKET_BYTES: number = 8 * 1024 * 1024;
 const FIRST_BACKOFF_MS = 500;
 const MAX_BACKOFF_MS = 60_000;
 /** A connection that has lasted as long was no failure. */
