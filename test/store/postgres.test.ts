@@ -57,3 +57,46 @@ test('the lease of another machine with the same name is kept until it expires',
   await lease.release();
   await database.clear();
 });
+
+test('a lease whose token is given again, as after a restore to the past, can neither write nor be released', async () => {
+  const [before, after] = [await database.open(), await database.open()];
+  const old = await before.acquire('a');
+  await before.append('a', [entry(0)], old);
+  await query(`UPDATE heads SET token = NULL, nonce = NULL`);
+  await query(`SELECT setval('lease_tokens', ${old.token}, false)`);
+  const lease = await after.acquire('a');
+  expect(lease.token).toBe(old.token);
+  await expect(before.append('a', [entry(1)], old)).rejects.toMatchObject({ code: 'lease-lost' });
+  await expect(before.streams.append('s', 1, [1], old)).rejects.toMatchObject({ code: 'lease-lost' });
+  await old.release();
+  await after.append('a', [entry(1)], lease);
+  await after.streams.append('s', 1, [1], lease);
+  await lease.release();
+  await database.clear();
+});
+
+test.each([-1, 1])('the clock of the database decides whether a lease has expired: %i hours later', async (hours) => {
+  const now = async (offset: number): Promise<unknown> =>
+    query(`CREATE OR REPLACE FUNCTION now_ms() RETURNS float8 LANGUAGE sql VOLATILE AS
+      $$ SELECT extract(epoch FROM clock_timestamp())::float8 * 1000 + ${offset} $$`);
+  await now(hours * 3_600_000);
+  try {
+    const [one, other] = [
+      await database.open({ holder: HOLDERS.here, leaseTtlMs: 600_000 }),
+      await database.open({ holder: HOLDERS.there }),
+    ];
+    const lease = await one.acquire('a');
+    await one.append('a', [entry(0)], lease);
+    expect(await other.isDriven('a')).toBe(true);
+    await expect(other.acquire('a')).rejects.toMatchObject({ code: 'run-driven' });
+    await expect(other.delete('a')).rejects.toMatchObject({ code: 'run-driven' });
+    await now(hours * 3_600_000 + 601_000);
+    expect(await other.isDriven('a')).toBe(false);
+    const next = await other.acquire('a');
+    await expect(one.append('a', [entry(1)], lease)).rejects.toMatchObject({ code: 'lease-lost' });
+    await next.release();
+  } finally {
+    await database.clear();
+    await now(0);
+  }
+});

@@ -3,6 +3,7 @@ import { accountsContract } from './accounts.ts';
 import { appendsContract } from './appends.ts';
 import { budgetsContract } from './budgets.ts';
 import { conversationsContract } from './conversations.ts';
+import { damageContract } from './damage.ts';
 import { inboxContract } from './inbox.ts';
 import { leasesContract } from './leases.ts';
 import { metricsContract } from './metrics.ts';
@@ -21,6 +22,7 @@ import type { TempStores } from './temp-stores.ts';
 export function storeContract(name: string, tempStore: () => Promise<TempStores>, cases: number): void {
   describe(`${name}: leases`, () => void leasesContract(tempStore));
   describe(`${name}: accepted entries`, () => void appendsContract(tempStore));
+  describe(`${name}: damage`, () => void damageContract(tempStore));
   describe(`${name}: texts`, () => void textsContract(tempStore, cases));
   describe(`${name}: requests`, () => void requestsContract(tempStore));
   describe(`${name}: requests and runs`, () => void requestRunsContract(tempStore));
