@@ -1,9 +1,11 @@
-import { afterAll, expect, test } from 'vitest';
+import type { Lease } from '@treadle/core';
+import { afterAll, afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { storeContract } from './contract/store.ts';
 import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts';
 import { entry } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
+import type { PostgresStore } from '@treadle/store';
 
 /** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
 const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
@@ -99,4 +101,40 @@ test.each([-1, 1])('the clock of the database decides whether a lease has expire
     await database.clear();
     await now(0);
   }
+});
+
+describe('what was accepted is written before another port of its run', () => {
+  // So that no time passes since the lease was acquired, and entries are accepted.
+  beforeEach(() => void vi.useFakeTimers({ toFake: ['performance'] }));
+  afterEach(() => void vi.useRealTimers());
+
+  test.each<[string, (store: PostgresStore, lease: Lease) => Promise<unknown>]>([
+    ['reads it', (store) => store.read('a')],
+    ['reads a page', (store) => store.readPage('a', 0)],
+    ['lists it', (store) => store.list()],
+    ['counts its bytes', (store) => store.sizeOf('a')],
+    ['searches it', (store) => store.entriesWith('a', 'effect', 'x')],
+    ['stores a long result', (store) => store.blobs.put('a', 'long')],
+    ['lists long results', (store) => store.blobs.list('a')],
+    ['stores a snapshot', (store) => store.writeSnapshot('a', { seq: 1, state: {} })],
+    ['reads a snapshot', (store) => store.readSnapshot('a')],
+    ['looks for what is undriven', (store) => store.requests.undriven(0)],
+    ['marks its request', (store) => store.requests.markWaiting('a')],
+    ['finishes its request', (store) => store.requests.finish('a', { status: 'completed', response: {}, at: 1 })],
+    ['appends to its stream', (store, lease) => store.streams.append('a', 1, [{}], lease)],
+    ['takes notices', (store) => store.notices.take({ now: 9e12, until: 9e12, limit: 9 })],
+    ['sends a request to its driver', (store) => store.inbox.add('a', {})],
+    ['tells what is durable', async (store) => (await store.list({ runId: 'other' }), store.durable())],
+    ['appends nothing', (store, lease) => Promise.resolve(store.append('a', [], lease))],
+    ['releases it', (_, lease) => lease.release()],
+    ['releases it by force', (store) => store.releaseRun('a', { force: true })],
+  ])('%s', async (_, use) => {
+    const [store, other] = [await database.open(), await database.open()];
+    const lease = await store.acquire('a');
+    expect(store.append('a', [entry(0)], lease, 'accepted')).toBeUndefined();
+    await use(store, lease);
+    expect(await other.read('a')).toEqual([entry(0)]);
+    await lease.release();
+    await database.clear();
+  });
 });
