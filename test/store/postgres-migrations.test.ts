@@ -3,7 +3,6 @@ import { entry } from './entries.ts';
 import { fillStore, readFullStore } from './full-store.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase, type TestDatabase } from './shared-postgres.ts';
-import { openStore } from '@treadle/store';
 
 type Migration = string | { readonly alone: readonly string[] };
 

@@ -69,10 +69,10 @@ test('a lease whose token is given again, as after a restore to the past, can ne
   const lease = await after.acquire('a');
   expect(lease.token).toBe(old.token);
   await expect(before.append('a', [entry(1)], old)).rejects.toMatchObject({ code: 'lease-lost' });
-  await expect(before.streams.append('s', 1, [1], old)).rejects.toMatchObject({ code: 'lease-lost' });
+  await expect(before.streams.append('s', 1, [{}], old)).rejects.toMatchObject({ code: 'lease-lost' });
   await old.release();
   await after.append('a', [entry(1)], lease);
-  await after.streams.append('s', 1, [1], lease);
+  await after.streams.append('s', 1, [{}], lease);
   await lease.release();
   await database.clear();
 });

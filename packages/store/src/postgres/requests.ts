@@ -54,6 +54,8 @@ interface RequestRow {
 
 /** Whether a key is kept although it has expired. */
 const KEPT = 'EXISTS (SELECT 1 FROM treadle.requests r WHERE r.response = k.kept_with)';
+/** A transaction deletes at most this many keys that have expired. */
+const PRUNE_KEYS = 1_000;
 const HEAD = 'response, kind, tenant, run, status, updated_at';
 
 export function openRequests(
@@ -337,9 +339,16 @@ export function openRequests(
     async pruneExpired(now) {
       checkTime('now', now);
       await leases.expireDead();
-      await db.write((query) =>
-        query(`DELETE FROM treadle.idempotency_keys k WHERE expires_at <= $1 AND NOT ${KEPT}`, [now]),
-      );
+      for (let count = PRUNE_KEYS; count === PRUNE_KEYS;) {
+        ({ count } = await db.write((query) =>
+          query(
+            `DELETE FROM treadle.idempotency_keys WHERE ctid = ANY (ARRAY
+               (SELECT ctid FROM treadle.idempotency_keys k WHERE expires_at <= $1 AND NOT ${KEPT}
+                ORDER BY expires_at LIMIT ${PRUNE_KEYS} FOR UPDATE))`,
+            [now],
+          ),
+        ));
+      }
       return pruneInBatches(db, 'treadle.prune_expired_requests($1, $2, $3, $4, $5)', now);
     },
 

@@ -122,7 +122,7 @@ export function openStreams(
       for (let pruned = 0; ;) {
         const count = await db.write(async (query) => {
           const { rows } = await query<{ readonly id: number }>(
-            `SELECT id FROM treadle.streams WHERE updated_at < $1 ORDER BY id LIMIT ${PRUNE_STREAMS} FOR UPDATE`,
+            `SELECT id FROM treadle.streams WHERE updated_at < $1 ORDER BY updated_at LIMIT ${PRUNE_STREAMS} FOR UPDATE`,
             [before],
           );
           await remove(
