@@ -1,6 +1,7 @@
 import { memoryJournal, type RunStore, type Stored } from '@treadle/core';
 import { sqliteStore } from '@treadle/store';
 import { expect } from 'vitest';
+import type { TestDatabase } from '../store/shared-postgres.ts';
 import { momentsAt, worldAfterCrash, resumeAndCompare, unknowableCalls } from './crash.ts';
 import { cutsOf } from './cuts.ts';
 import { logged, type Logged } from './logged-store.ts';
@@ -30,7 +31,10 @@ async function at(place: string, check: () => Promise<void>): Promise<void> {
   }
 }
 
-export async function crashEverywhere(scenario: Scenario, store: () => RunStore): Promise<Record<string, string[]>> {
+export async function crashEverywhere(
+  scenario: Scenario,
+  store: () => RunStore | Promise<RunStore>,
+): Promise<Record<string, string[]>> {
   const reference = await played(scenario, { faults: false });
   const { log } = await played(scenario, { faults: true });
   const where: Record<string, string[]> = {};
@@ -38,7 +42,7 @@ export async function crashEverywhere(scenario: Scenario, store: () => RunStore)
     for (const key of unknowableCalls(cut)) (where[key] ??= []).push(cut.label);
     for (const moment of momentsAt(reference, cut)) {
       await at(`${cut.label}, ${moment} calls in progress acted`, async () => {
-        const from = await worldAfterCrash(reference, { cut, moment, store: store() });
+        const from = await worldAfterCrash(reference, { cut, moment, store: await store() });
         await resumeAndCompare(scenario, reference, from);
         await from.store.close();
       });
@@ -47,9 +51,14 @@ export async function crashEverywhere(scenario: Scenario, store: () => RunStore)
   return where;
 }
 
-/** A store that has a snapshot after almost every entry. */
+/** A store on SQLite that has a snapshot after almost every entry. */
 export function snapshotting(): RunStore {
   return { ...sqliteStore(':memory:'), snapshotFrom: 2 };
+}
+
+/** The same in a database of PostgreSQL. Its entries are removed when the store is closed. */
+export function snapshottingIn(database: TestDatabase): () => Promise<RunStore> {
+  return async () => ({ ...(await database.open()), snapshotFrom: 2, close: () => database.clear() });
 }
 
 /** How an append fails: synchronously, asynchronously, or after it was stored. */

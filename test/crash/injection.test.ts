@@ -1,9 +1,16 @@
 import { memoryJournal, NEW, step, type ExecuteResult, type State } from '@treadle/core';
-import { describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { historyProblem } from '../provider/rules/messages.ts';
 import { SCENARIOS } from './all-scenarios.ts';
 import { EFFECT_TYPES, EVENT_TYPES } from './all-types.ts';
-import { crashEverywhere, failEverywhere, losePowerEverywhere, played, snapshotting } from './crash-everywhere.ts';
+import {
+  crashEverywhere,
+  failEverywhere,
+  losePowerEverywhere,
+  played,
+  snapshotting,
+  snapshottingIn,
+} from './crash-everywhere.ts';
 import { entriesOf, runsOf } from './logged-store.ts';
 import type { Scenario } from './scenario.ts';
 import { direct, hopeless, reflecting } from './scenarios/agents.ts';
@@ -12,6 +19,7 @@ import { calls } from './scenarios/calls.ts';
 import { child } from './scenarios/children.ts';
 import { length } from './scenarios/length.ts';
 import { RUN } from './world.ts';
+import { testDatabase, type TestDatabase } from '../store/shared-postgres.ts';
 
 /* A sample: test/long/injection.test.ts has all scenarios on SQLite, all kinds of failures, and a failure of each append. */
 
@@ -54,6 +62,18 @@ test.each(NAMED)('recovers after a crash at any entry: %s', async (_, scenario) 
 
 test.each(named([calls, child, length]))('recovers after a crash at any entry, on SQLite: %s', async (_, scenario) => {
   expect(await crashEverywhere(scenario, snapshotting)).toEqual(scenario.interrupted);
+});
+
+describe('on PostgreSQL', () => {
+  let database: TestDatabase;
+  beforeAll(async () => {
+    database = await testDatabase();
+  });
+  afterAll(() => database[Symbol.asyncDispose]());
+
+  test.each(named([length]))('recovers after a crash at any entry: %s', async (_, scenario) => {
+    expect(await crashEverywhere(scenario, snapshottingIn(database))).toEqual(scenario.interrupted);
+  });
 });
 
 describe('recovers after a power failure at any append that loses all entries that are not durable', () => {

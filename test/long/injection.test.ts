@@ -1,4 +1,4 @@
-import { describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { SCENARIOS } from '../crash/all-scenarios.ts';
 import {
   crashEverywhere,
@@ -6,10 +6,12 @@ import {
   failEverywhere,
   losePowerEverywhere,
   snapshotting,
+  snapshottingIn,
 } from '../crash/crash-everywhere.ts';
 import type { Scenario } from '../crash/scenario.ts';
 import { child, expiring, grandchild } from '../crash/scenarios/children.ts';
 import { RUN } from '../crash/world.ts';
+import { testDatabase, type TestDatabase } from '../store/shared-postgres.ts';
 
 /* The same as test/crash/injection.test.ts, with all scenarios, and a failure of each append. */
 
@@ -17,6 +19,18 @@ const named = (scenarios: readonly Scenario[]) => scenarios.map((scenario) => [s
 
 test.each(named(SCENARIOS))('recovers after a crash at any entry, on SQLite: %s', async (_, scenario) => {
   expect(await crashEverywhere(scenario, snapshotting)).toEqual(scenario.interrupted);
+});
+
+describe('on PostgreSQL', () => {
+  let database: TestDatabase;
+  beforeAll(async () => {
+    database = await testDatabase();
+  });
+  afterAll(() => database[Symbol.asyncDispose]());
+
+  test.each(named(SCENARIOS))('recovers after a crash at any entry: %s', async (_, scenario) => {
+    expect(await crashEverywhere(scenario, snapshottingIn(database))).toEqual(scenario.interrupted);
+  });
 });
 
 test.each(named(SCENARIOS))('recovers after a power failure at any append: %s', async (_, scenario) => {

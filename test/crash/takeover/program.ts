@@ -5,11 +5,13 @@
 import { appendFileSync, existsSync, readFileSync, writeSync } from 'node:fs';
 import path from 'node:path';
 import { runLoop, tool, TreadleError, type LoopResult } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
+import { postgresStore, sqliteStore } from '@treadle/store';
 import { keyedModel } from '../keyed-model.ts';
 
 export interface ProgramOptions {
   readonly folder: string;
+  /** The URL of the store. */
+  readonly store: string;
   readonly ttlMs: number;
   readonly tryMs: number;
   /** The host that the process claims to be on; by default this one. */
@@ -68,10 +70,11 @@ const pay = tool({
   },
 });
 
-const store = sqliteStore(file('runs.db'), {
-  leaseTtlMs: ttlMs,
-  ...(host !== undefined && { holder: { host, pid: process.pid } }),
-});
+const leases = { leaseTtlMs: ttlMs, ...(host !== undefined && { holder: { host, pid: process.pid } }) };
+const { store: url } = options;
+const store = url.startsWith('sqlite:')
+  ? sqliteStore(url.slice('sqlite:'.length), leases)
+  : await postgresStore(url, leases);
 const model = keyedModel({ 't1.model.0': { calls: [['pay', {}]] }, 't2.model.0': 'Done.' });
 
 async function drive(): Promise<LoopResult> {

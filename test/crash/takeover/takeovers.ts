@@ -2,23 +2,35 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { describe, expect, test } from 'vitest';
+import { newStore, type StoreKind } from '../../store/kinds.ts';
 import { startDriver, type DriverOptions, type Driver } from './driver.ts';
 
-interface Bench extends Disposable {
+export interface TakeoverOptions {
+  readonly kind: StoreKind;
+  readonly ttlMs: number;
+  /** Only some of the tests. */
+  readonly isShort?: boolean;
+}
+
+interface Bench extends AsyncDisposable {
   readonly start: (options: Pick<DriverOptions, 'before'> & Partial<DriverOptions>) => Driver;
   readonly payments: () => number;
   /** Ends the block of a tool that blocks the event loop. */
   readonly unblock: () => void;
 }
 
-function bench(ttlMs: number): Bench {
+async function newBench(kind: StoreKind, ttlMs: number): Promise<Bench> {
+  const store = await newStore(kind);
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-takeover-'));
   const paid = path.join(folder, 'paid');
   return {
-    start: (options) => startDriver({ folder, ttlMs, tryMs: 2 * ttlMs, ...options }),
+    start: (options) => startDriver({ folder, store: store.url, ttlMs, tryMs: 2 * ttlMs, ...options }),
     payments: () => (existsSync(paid) ? readFileSync(paid, 'utf8').trimEnd().split('\n').length : 0),
     unblock: () => writeFileSync(path.join(folder, 'unblock'), ''),
-    [Symbol.dispose]: () => rmSync(folder, { recursive: true, force: true }),
+    async [Symbol.asyncDispose]() {
+      rmSync(folder, { recursive: true, force: true });
+      await store[Symbol.asyncDispose]();
+    },
   };
 }
 
@@ -26,77 +38,58 @@ function bench(ttlMs: number): Bench {
  * Two processes and a run with one payment by a `once` tool with `verify`. While the first pays, the second tries to take
  * over for two lease times. There is exactly one payment.
  */
-export function testTakeovers(ttlMs: number): void {
+export function testTakeovers({ kind, ttlMs, isShort = false }: TakeoverOptions): void {
+  const bench = (ms: number): Promise<Bench> => newBench(kind, ms);
+  // A busy machine must not keep a live process from renewing its lease, which another one of the same host takes over otherwise.
+  const liveMs = kind === 'SQLite' ? ttlMs : Math.max(ttlMs, 3_500);
+
+  if (kind === 'SQLite') testSuspended(ttlMs, bench);
+
   describe.concurrent('a driver that cannot renew its lease', () => {
-    test('a suspended process of the same host is not taken over', async () => {
-      using place = bench(ttlMs);
-      await using first = place.start({ before: 'message' });
-      await first.prints('paying');
-      first.signal('SIGSTOP');
-      await using second = place.start({ before: 'pay' });
-      expect(await second.ended).toEqual(['end run-driven']);
-      first.signal('SIGCONT');
-      first.send();
-      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
-      expect(place.payments()).toBe(1);
-    });
+    // The database has its own clock, so there a process of the same host is taken over like one of another host.
+    const hosts =
+      kind === 'SQLite' ? ['another host'] : isShort ? ['the same host'] : ['another host', 'the same host'];
+    const [one, two] = [{ host: 'one' }, { host: 'two' }];
 
-    test('a suspended process is not taken over after the name of the host has changed', async () => {
-      using place = bench(ttlMs);
-      await using first = place.start({ before: 'message' });
-      await first.prints('paying');
-      first.signal('SIGSTOP');
-      await using second = place.start({ before: 'pay', renamed: true });
-      expect(await second.ended).toEqual(['end run-driven']);
-      first.signal('SIGCONT');
-      first.send();
-      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
-      expect(place.payments()).toBe(1);
-    });
+    test.each(hosts)(
+      'a suspended process of %s that was taken over aborts its tool when it continues',
+      async (where) => {
+        const isElsewhere = where === 'another host';
+        await using place = await bench(ttlMs);
+        await using first = place.start({ before: 'message', ...(isElsewhere && one) });
+        await first.prints('paying');
+        first.signal('SIGSTOP');
+        await using second = place.start({ before: 'pay', ...(isElsewhere && two), tryMs: 100 * ttlMs });
+        expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
+        first.signal('SIGCONT');
+        await first.prints('aborted');
+        first.send();
+        expect(await first.ended).toEqual(['paying', 'aborted', 'end lease-lost']);
+        expect(place.payments()).toBe(1);
+      },
+    );
 
-    test('a process of the same host with a blocked event loop is not taken over', async () => {
-      using place = bench(ttlMs);
-      await using first = place.start({ before: 'block' });
-      await first.prints('paying');
-      await using second = place.start({ before: 'pay' });
-      expect(await second.ended).toEqual(['end run-driven']);
-      place.unblock();
-      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
-      expect(place.payments()).toBe(1);
-    });
-
-    test('a suspended process of another host that was taken over aborts its tool when it continues', async () => {
-      using place = bench(ttlMs);
-      await using first = place.start({ before: 'message', host: 'one' });
-      await first.prints('paying');
-      first.signal('SIGSTOP');
-      await using second = place.start({ before: 'pay', host: 'two', tryMs: 100 * ttlMs });
-      expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
-      first.signal('SIGCONT');
-      await first.prints('aborted');
-      first.send();
-      expect(await first.ended).toEqual(['paying', 'aborted', 'end lease-lost']);
-      expect(place.payments()).toBe(1);
-    });
-
-    test('a tool that continues after a takeover is refused by a system that checks the token', async () => {
-      using place = bench(ttlMs);
-      await using first = place.start({ before: 'block', host: 'one', ignoresSignal: true });
-      await first.prints('paying');
-      await using second = place.start({ before: 'pay', host: 'two', tryMs: 100 * ttlMs });
-      expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
-      place.unblock();
-      expect(await first.ended).toEqual(expect.arrayContaining(['refused by the bank', 'end lease-lost']));
-      expect(place.payments()).toBe(1);
-    });
+    test.skipIf(isShort)(
+      'a tool that continues after a takeover is refused by a system that checks the token',
+      async () => {
+        await using place = await bench(ttlMs);
+        await using first = place.start({ before: 'block', ...one, ignoresSignal: true });
+        await first.prints('paying');
+        await using second = place.start({ before: 'pay', ...two, tryMs: 100 * ttlMs });
+        expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
+        place.unblock();
+        expect(await first.ended).toEqual(expect.arrayContaining(['refused by the bank', 'end lease-lost']));
+        expect(place.payments()).toBe(1);
+      },
+    );
   });
 
   // They wait most of the time, like those above, and run beside them.
-  test.concurrent.each([[undefined], ['elsewhere']])(
+  test.skipIf(isShort).concurrent.each([[undefined], ['elsewhere']])(
     'a process whose clock is 60 seconds ahead does not take over a live driver; its host: %s',
     async (host) => {
-      // Twice as long: a busy machine must not keep the first process from renewing its lease.
-      using place = bench(2 * ttlMs);
+      // Twice as long: on another host, nobody can ask whether the first process lives.
+      await using place = await bench(Math.max(2 * ttlMs, liveMs));
       await using first = place.start({ before: 'message' });
       await first.prints('paying');
       await using second = place.start({ before: 'pay', ahead: true, ...(host !== undefined && { host }) });
@@ -108,7 +101,7 @@ export function testTakeovers(ttlMs: number): void {
   );
 
   test('of several processes that start or resume a run at the same moment, one drives it', async () => {
-    using place = bench(ttlMs);
+    await using place = await bench(liveMs);
     const drivers = Array.from({ length: 4 }, () => place.start({ before: 'message', tryMs: 0 }));
     await using all = new AsyncDisposableStack();
     for (const driver of drivers) all.use(driver);
@@ -123,8 +116,8 @@ export function testTakeovers(ttlMs: number): void {
     expect(place.payments()).toBe(1);
   });
 
-  test('a process that makes the call of a killed one resumes its run', async () => {
-    using place = bench(ttlMs);
+  test.skipIf(isShort)('a process that makes the call of a killed one resumes its run', async () => {
+    await using place = await bench(ttlMs);
     await using first = place.start({ before: 'message' });
     await first.prints('paying');
     first.signal('SIGKILL');
@@ -132,5 +125,47 @@ export function testTakeovers(ttlMs: number): void {
     await using second = place.start({ before: 'pay' });
     expect(await second.ended).toEqual(['verified false', 'paying', 'paid', 'end completed']);
     expect(place.payments()).toBe(1);
+  });
+}
+
+/** Only with SQLite: whoever drives a run on the same host can be asked whether it lives. */
+function testSuspended(ttlMs: number, bench: (ttlMs: number) => Promise<Bench>): void {
+  describe.concurrent('a driver on the same host that cannot renew its lease', () => {
+    test('a suspended process of the same host is not taken over', async () => {
+      await using place = await bench(ttlMs);
+      await using first = place.start({ before: 'message' });
+      await first.prints('paying');
+      first.signal('SIGSTOP');
+      await using second = place.start({ before: 'pay' });
+      expect(await second.ended).toEqual(['end run-driven']);
+      first.signal('SIGCONT');
+      first.send();
+      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
+      expect(place.payments()).toBe(1);
+    });
+
+    test('a suspended process is not taken over after the name of the host has changed', async () => {
+      await using place = await bench(ttlMs);
+      await using first = place.start({ before: 'message' });
+      await first.prints('paying');
+      first.signal('SIGSTOP');
+      await using second = place.start({ before: 'pay', renamed: true });
+      expect(await second.ended).toEqual(['end run-driven']);
+      first.signal('SIGCONT');
+      first.send();
+      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
+      expect(place.payments()).toBe(1);
+    });
+
+    test('a process of the same host with a blocked event loop is not taken over', async () => {
+      await using place = await bench(ttlMs);
+      await using first = place.start({ before: 'block' });
+      await first.prints('paying');
+      await using second = place.start({ before: 'pay' });
+      expect(await second.ended).toEqual(['end run-driven']);
+      place.unblock();
+      expect(await first.ended).toEqual(['paying', 'paid', 'end completed']);
+      expect(place.payments()).toBe(1);
+    });
   });
 }
