@@ -62,6 +62,7 @@ export default defineConfig({
     // Only to end tests that hang: a test must not fail because the machine is busy.
     testTimeout: 60_000,
     hookTimeout: 60_000,
+    expect: { poll: { timeout: 60_000 } },
     // Some tests wait for a timer, a lease or a process. One worker more than cores makes use of that time.
     maxWorkers: availableParallelism() + 1,
     sequence: { sequencer: LongFilesFirst },
