@@ -201,6 +201,12 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'server.chat_titles': ['`true`', 'the model writes titles for [conversations](chat.md#conversations)'],
   'server.cors_origins': ['`[]`', 'web pages that may use the server'],
   'server.log_level': ['`"info"`', 'what is logged'],
+  'server.log_file': [
+    'none',
+    'a file that the log is kept in, for [`treadle logs`](operate.md); relative to the working folder of the server',
+  ],
+  'server.log_file_max_bytes': ['`10485760`', 'a file of this size is renamed to FILE.1, and a new one begun'],
+  'server.log_files': ['`5`', 'how many files there are, with the current one'],
   'server.keys[].name': ['required', 'the name in logs'],
   'server.keys[].hash': ['required', 'the hash that `treadle key new` prints; the key itself is rejected'],
   'server.keys[].scopes': ['`["agents:invoke"]`', 'what the key allows: [keys](serve.md#keys)'],

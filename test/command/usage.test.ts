@@ -106,7 +106,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [[], /^Usage: treadle/],
     [
       ['chta'],
-      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, init, doctor, runs, trace, store, tools, skills, agents, edge, mcp, policy, models, key, completion\./,
+      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, init, doctor, runs, trace, status, metrics, logs, store, tools, skills, agents, edge, mcp, policy, models, key, completion\./,
     ],
     [['--verison'], /^treadle: --verison is not a command\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],
@@ -124,7 +124,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [['key'], /^Usage: treadle key <command>/],
     [
       ['key', 'new', '--scope', 'all'],
-      /--scope cannot be "all"\. It takes agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read\./,
+      /--scope cannot be "all"\. It takes agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read\./,
     ],
     [['key', 'new', '--name', 'a b'], /--name cannot be "a b"\. It takes at most 64 letters/],
   ])('%j', async (args, message) => {

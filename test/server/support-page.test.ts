@@ -1322,6 +1322,10 @@ const ENDPOINTS: Probes = {
       expect(await server.send('GET', `${path}/${id}`)).toMatchObject({ status: 200, body: named });
     }
   },
+  '`/v1/metrics/tools`, `/v1/status`': async () => {
+    expect(await server.send('GET', '/v1/metrics/tools')).toMatchObject({ body: { object: 'metrics' } });
+    expect(await server.send('GET', '/v1/status')).toMatchObject({ body: { object: 'status', ready: true } });
+  },
   '`/mcp`': async () => {
     const body = { jsonrpc: '2.0', id: 1, method: 'ping' };
     expect(await server.send('POST', '/mcp', body)).toMatchObject({ body: { jsonrpc: '2.0' } });

@@ -7,6 +7,9 @@ export type { McpServersOptions } from './engine/mcp-servers.ts';
 export type { WebhookEvent, WebhookOptions } from './engine/webhooks.ts';
 export type { ExecutorCall, OfferedFunction, RequestTool, ToolExecutor } from './engine/executors.ts';
 export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
+export { logRecord } from './apis/logs/filter.ts';
+export type { KeptLog, LogFilter, LogLine, WireLogs } from './apis/logs/wire.ts';
+export type { WireStatus, WireToolMetrics } from './apis/metrics/wire.ts';
 export { newLog } from './http/log.ts';
 export { newMetrics, type Counter, type Histogram, type Metrics } from './http/metrics.ts';
 export {

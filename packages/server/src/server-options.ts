@@ -22,6 +22,7 @@ import { OWN_LABEL, type ToolExecutor } from './engine/executors.ts';
 import type { EveryRunOptions, NewRunOptions } from './engine/loop-options.ts';
 import type { McpServersOptions } from './engine/mcp-servers.ts';
 import type { WebhookOptions } from './engine/webhooks.ts';
+import type { KeptLog } from './apis/logs/wire.ts';
 import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import type { ServerDevices } from './apis/devices/routes.ts';
@@ -141,6 +142,8 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   /** How long responses are stored after they ended or paused; default 30 days, 0 is forever. */
   readonly retentionMs?: number;
   readonly log?: Logger;
+  /** The log, for `GET /v1/logs`. Default: it is not kept. */
+  readonly keptLog?: KeptLog;
   /** What `/metrics` returns. The server adds its own metrics to it. Default: a registry of its own. */
   readonly metrics?: Metrics;
 }
@@ -311,6 +314,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   maxBytesInProgress: '',
   retentionMs: '',
   log: '.info',
+  keptLog: '.after',
   metrics: 'object',
 };
 

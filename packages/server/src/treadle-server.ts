@@ -28,15 +28,17 @@ import { checkWebhooks, sendWebhooks } from './engine/webhooks.ts';
 import { memoryLimit, streamLimit } from './http/limits.ts';
 import { serverKeys, type ApiKey, type Keys } from './http/keys.ts';
 import { newLog } from './http/log.ts';
-import { CONTENT_TYPE, newMetrics, serverMetrics, type Metrics } from './http/metrics.ts';
-import { route, type Route } from './http/routes.ts';
+import { newMetrics, serverMetrics } from './http/metrics.ts';
+import type { Route } from './http/routes.ts';
 import { createServer, type Listening } from './http/server.ts';
 import type { OpenedMcp } from './apis/mcp/endpoint.ts';
 import type { McpOptions } from './apis/mcp/options.ts';
 import { mcpRoutes } from './apis/mcp/routes.ts';
 import { deviceCalls } from './apis/devices/calls.ts';
 import { devicesRoutes, wakeForDevices } from './apis/devices/routes.ts';
+import { logRoutes } from './apis/logs/routes.ts';
 import { messages } from './apis/messages/messages.ts';
+import { metricsRoutes, runCounter } from './apis/metrics/routes.ts';
 import { messagesRoutes } from './apis/messages/routes.ts';
 import { responses } from './apis/responses/responses.ts';
 import { runStarter } from './apis/responses/start-run.ts';
@@ -225,6 +227,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     maxBytes,
   });
   store.onCommit?.(metrics.storeCommitted);
+  const counter = runCounter(engine);
   // A response is stored at least as long as its key.
   const stored = requests(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const stopping = new AbortController();
@@ -303,7 +306,21 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       }),
       ...devicesRoutes({ devices: options.devices, calls: callingDevices, maxBodyBytes }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
-      metricsRoute(registry),
+      ...logRoutes(options.keptLog),
+      ...metricsRoutes({
+        registry,
+        counter,
+        ready: () =>
+          checkWritable(store).then(
+            () => true,
+            () => false,
+          ),
+        offer: () => ({
+          models: [...current.models.models.keys()],
+          tools: (current.tools ?? NO_TOOLS).map(({ name }) => name),
+        }),
+        runs: () => ({ runs_in_progress: engine.runs.reserved, max_runs: maxConcurrentRuns }),
+      }),
     ],
     describe: apiDescriber(keys),
     ready: () => checkWritable(store),
@@ -319,6 +336,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     });
     // Resumes the responses of other processes with the same store that have died, and those that are due.
     const stopRecovering = stored.keepRecovering();
+    const stopCounting = counter.start();
     const stopWaking =
       options.devices &&
       wakeForDevices(options.devices, (name) => {
@@ -330,6 +348,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       stopWaking?.();
       stopWatching();
       stopPruning();
+      stopCounting();
       stopRecovering();
     };
   }
@@ -405,17 +424,6 @@ async function checkWritable({ requests: stored }: ServerStore): Promise<void> {
     request: ' '.repeat(WRITE_CHECK_CHARS),
   });
   await stored.delete(id, id);
-}
-
-function metricsRoute(registry: Metrics): Route {
-  return route({
-    method: 'GET',
-    path: '/metrics',
-    scope: 'metrics:read',
-    summary: 'Metrics for Prometheus',
-    answers: [CONTENT_TYPE],
-    handle: (c) => c.body(registry.text(), 200, { 'content-type': CONTENT_TYPE }),
-  });
 }
 
 /** Describes the API when somebody asks for it, and again only if keys are required since. */

@@ -7,6 +7,7 @@ export {
   metricsReader,
   NO_METRICS,
   percentile,
+  timeOfBucket,
   UNKNOWN_TOOL,
   type HourlyMetrics,
   type LastError,
@@ -14,6 +15,7 @@ export {
   type Metrics,
   type ToolMetrics,
 } from './metrics.ts';
+export { metricsReport, type LoopReport, type MetricsReport, type ToolReport } from './report.ts';
 export type { FailureCategory, FailureCode, FailureSeverity, Recovery, TraceFailure } from './failures.ts';
 export { callKey, isIdle, isRefused, spanReader, type Span, type SpanKind, type SpanReader } from './spans.ts';
 export { liveSteps, type AppliedEntry } from './steps.ts';

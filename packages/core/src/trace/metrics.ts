@@ -122,6 +122,11 @@ export function bucketOf(ms: number): number {
   return ms <= 1 ? 0 : Math.ceil(Math.log2(ms) * BUCKETS_PER_DOUBLING);
 }
 
+/** The longest time of a bucket. */
+export function timeOfBucket(bucket: number): number {
+  return Math.round(2 ** (bucket / BUCKETS_PER_DOUBLING));
+}
+
 /** The time that `share` of the calls did not exceed, rounded up to the end of its bucket; undefined if none has run. */
 export function percentile({ buckets, ran }: Pick<ToolMetrics, 'buckets' | 'ran'>, share: number): number | undefined {
   let left = Math.ceil(ran * share);
@@ -130,7 +135,7 @@ export function percentile({ buckets, ran }: Pick<ToolMetrics, 'buckets' | 'ran'
     .toSorted((a, b) => a - b);
   for (const number of numbers) {
     left -= buckets[number]!;
-    if (left <= 0) return Math.round(2 ** (number / BUCKETS_PER_DOUBLING));
+    if (left <= 0) return timeOfBucket(number);
   }
   return undefined;
 }

@@ -238,6 +238,7 @@ describe('without keys', () => {
         'chat:read',
         'chat:write',
         'metrics:read',
+        'logs:read',
       ],
     });
   });

@@ -4,7 +4,8 @@ import { systemClock, TreadleError, type Clock } from '@treadle/core';
 
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI and for agents, `agents:write` to change their definitions, `tools:execute` for the tools that run on the server,
- * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics`.
+ * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics` and `/v1/status`,
+ * `logs:read` for `/v1/logs`.
  */
 export const SCOPES = [
   'agents:invoke',
@@ -15,13 +16,14 @@ export const SCOPES = [
   'chat:read',
   'chat:write',
   'metrics:read',
+  'logs:read',
 ] as const;
 
 /** The permissions of a key. `tools:execute:<tool>` is for one tool, `agents:invoke:<agent>` for one agent. */
 export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}` | `agents:invoke:${string}`;
 
 const SCOPE =
-  /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/;
+  /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|(metrics|logs):read)$/;
 const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>, agents:invoke:<agent>`;
 
 /** A key that clients send. The server stores only its hash. */

@@ -1,5 +1,6 @@
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import type { Usage } from '@treadle/core';
+import { timeOfBucket, UNKNOWN_TOOL, type Metrics as RunMetrics } from '@treadle/core/trace';
 
 /**
  * Metrics in memory, and their text for Prometheus (text exposition format 0.0.4).
@@ -29,6 +30,11 @@ export interface Counter {
 
 export interface Histogram {
   observe(value: number, labels?: readonly string[]): void;
+  /** The same for many. `values`: each with how often it was observed. Their sum is given, because they may be rounded. */
+  add(
+    observed: { readonly values: readonly (readonly [number, number])[]; readonly sum: number },
+    labels?: readonly string[],
+  ): void;
 }
 
 /** The most series of one metric. */
@@ -89,6 +95,15 @@ export function newMetrics(): Metrics {
         }
       });
       return {
+        add({ values: observed, sum }, labelValues = []) {
+          const series = all.of(labelValues);
+          series.sum += sum;
+          for (const [value, times] of observed) {
+            series.count += times;
+            const index = bounds.findIndex((bound) => value <= bound);
+            if (index >= 0) series.counts[index]! += times;
+          }
+        },
         observe(value, values = []) {
           const series = all.of(values);
           series.count += 1;
@@ -167,6 +182,8 @@ export interface ServerMetrics {
   modelReplied(model: string, usage: Usage, isFallback: boolean): void;
   modelFailed(model: string, code: string): void;
   toolCalled(tool: string, isError: boolean): void;
+  /** What runs did, when they paused or ended: counted by one of all processes. */
+  runsCounted(metrics: RunMetrics): void;
   runsRecovered(count: number): void;
   /** The store has committed a transaction. */
   storeCommitted(ms: number, writes: number): void;
@@ -195,6 +212,9 @@ export interface ConnectionGauges {
 const REQUEST_BOUNDS = [0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300];
 const RUN_BOUNDS = [0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600];
 const STORE_BOUNDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5];
+
+/** From a file that is read to a build. */
+const TOOL_BOUNDS = [0.005, 0.02, 0.1, 0.5, 2, 10, 60, 300];
 
 /** How often the event loop is looked at. */
 const LOOP_MS = 20;
@@ -242,6 +262,9 @@ export function serverMetrics(all: Metrics): ServerMetrics {
     ['tool'],
   );
   const toolErrors = all.counter('treadle_tool_errors_total', 'Calls of tools whose result is an error.', ['tool']);
+  const counted = runMetrics(all);
+  /** Names of tools of the server. Clients choose the names of their functions, so these are no labels. */
+  const toolNames = new Set<string>([UNKNOWN_TOOL]);
   const commitSeconds = all.histogram(
     'treadle_store_commit_duration_seconds',
     'Time from the first write of a transaction until it was durable.',
@@ -271,9 +294,11 @@ export function serverMetrics(all: Metrics): ServerMetrics {
     },
     modelFailed: (model, code) => calls.add(1, [model, code]),
     toolCalled(tool, isError) {
+      toolNames.add(tool);
       toolCalls.add(1, [tool]);
       if (isError) toolErrors.add(1, [tool]);
     },
+    runsCounted: (metrics) => counted(metrics, toolNames),
     runsRecovered: (count) => recovered.add(count),
     storeCommitted(ms, count) {
       commitSeconds.observe(ms / 1000);
@@ -318,6 +343,55 @@ export function serverMetrics(all: Metrics): ServerMetrics {
       );
       return () => delay.disable();
     },
+  };
+}
+
+/** Adds the metrics of what runs did. Returns a function that counts. */
+function runMetrics(all: Metrics): (metrics: RunMetrics, toolNames: ReadonlySet<string>) => void {
+  const lastErrors: Record<string, number> = {};
+  let mostAtOnce = 0;
+  const errors = all.counter('treadle_tool_errors_by_type_total', 'Calls whose result is an error, by its type.', [
+    'tool',
+    'type',
+  ]);
+  const recovered = all.counter(
+    'treadle_tool_recovered_total',
+    'Errors that were followed by a success of the tool in the same run.',
+    ['tool'],
+  );
+  const seconds = all.histogram('treadle_tool_duration_seconds', 'Time that calls ran.', TOOL_BOUNDS, ['tool']);
+  all.gauge(
+    'treadle_tool_last_error_timestamp_seconds',
+    'When a call of the tool last failed, since 1970.',
+    () => lastErrors,
+    'tool',
+  );
+  const ended = all.counter('treadle_runs_ended_total', 'Runs that have ended, child runs too.', ['status']);
+  const turns = all.counter('treadle_turns_total', 'Turns of runs that have ended.');
+  const calls = all.counter('treadle_calls_total', 'Calls of runs that have ended.');
+  const answers = all.counter('treadle_answer_seconds_total', 'Working time of runs that have completed.');
+  const batches = all.counter('treadle_parallel_batches_total', 'Turns in which several calls ran at once.');
+  const saved = all.counter('treadle_wall_time_saved_seconds_total', 'Time that these turns gained by it.');
+  all.gauge('treadle_max_concurrency', 'The most calls of a turn that ran at once.', () => mostAtOnce);
+
+  return ({ loop, tools }, toolNames) => {
+    for (const [status, count] of Object.entries(loop.runs)) ended.add(count, [status]);
+    turns.add(loop.turns);
+    calls.add(loop.calls);
+    answers.add(loop.answerMs / 1000);
+    batches.add(loop.parallelBatches);
+    saved.add(loop.wallTimeSavedMs / 1000);
+    mostAtOnce = Math.max(mostAtOnce, loop.maxConcurrency);
+    for (const [name, tool] of Object.entries(tools)) {
+      const label = toolNames.has(name) ? name : OTHER;
+      for (const [type, count] of Object.entries(tool.errors)) errors.add(count, [label, type]);
+      if (tool.recovered > 0) recovered.add(tool.recovered, [label]);
+      const values = Object.entries(tool.buckets).map(
+        ([bucket, count]) => [timeOfBucket(Number(bucket)) / 1000, count] as const,
+      );
+      if (values.length > 0) seconds.add({ values, sum: tool.ms / 1000 }, [label]);
+      if (tool.lastError) lastErrors[label] = Math.max(lastErrors[label] ?? 0, tool.lastError.at / 1000);
+    }
   };
 }
 

@@ -37,6 +37,19 @@ export const LIMIT: NumberParameter = {
   schema: { type: 'integer', minimum: 1, maximum: 100, default: 20 },
 };
 
+export const TIME: Parameter = {
+  description: 'Milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.',
+  schema: { type: 'string' },
+};
+
+/** What `TIME` describes. */
+export function timeOf(text: string, name: string): number {
+  // `Date.parse` finds a date in many texts.
+  const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
+  if (Number.isSafeInteger(time)) return time;
+  throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
+}
+
 export const CURSOR: Parameter = { description: '`next_cursor` of the page before.', schema: { type: 'string' } };
 
 /** What `pageQuery` reads. */

@@ -86,7 +86,7 @@ describe('errors name the path and what is allowed', () => {
       'prot = 1',
       'server.prot is not known, did you mean port? Allowed here: host, port, keys, cors_origins, requests_per_minute, ' +
         'max_concurrent_runs, max_concurrent_runs_per_tenant, max_open_streams, tools, default_tools, instructions, model_aliases, requires_action_status, wait_for_answers, record_unstored, chat_titles, max_body_bytes, max_bytes_in_progress, max_duration_ms, heartbeat_ms, send_timeout_ms, ' +
-        'shutdown_grace_ms, retention_days, log_level, webhooks, budgets, tenants, reload.',
+        'shutdown_grace_ms, retention_days, log_level, log_file, log_file_max_bytes, log_files, webhooks, budgets, tenants, reload.',
     ],
     ['log_level = "loud"', 'server.log_level must be one of fatal, error, warn, info, debug, trace, silent.'],
     ['requires_action_status = 1', 'server.requires_action_status must be true or false, but is 1.'],
@@ -133,7 +133,7 @@ describe('errors name the path and what is allowed', () => {
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,
-      'server.keys[0].scopes must contain only agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read.',
+      'server.keys[0].scopes must contain only agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read.',
     ],
     [
       `${key('a', HASH)}scopes = []`,

@@ -42,6 +42,12 @@ export interface ServerConfig {
   /** How long responses are stored after they ended or paused; 0 is forever. */
   readonly retention_days?: number;
   readonly log_level?: LogLevel;
+  /** The log is kept in this file, too. */
+  readonly log_file?: string;
+  /** The size at which a new file is begun. */
+  readonly log_file_max_bytes?: number;
+  /** How many files there are. */
+  readonly log_files?: number;
   readonly webhooks?: WebhookEntry;
   /** The budgets that all runs of the server draw on. */
   readonly budgets?: readonly string[];
@@ -85,11 +91,11 @@ export interface KeyEntry {
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
   matches: (scope: string): scope is Scope =>
-    /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|metrics:read)$/.test(
+    /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|(metrics|logs):read)$/.test(
       scope,
     ),
   means:
-    'agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write or metrics:read',
+    'agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
@@ -202,6 +208,9 @@ export const SERVER_SHAPE: Shape = {
     shutdown_grace_ms: { type: 'count', min: 0 },
     retention_days: { type: 'count', min: 0 },
     log_level: { type: 'text', choices: LOG_LEVELS },
+    log_file: { type: 'text' },
+    log_file_max_bytes: { type: 'count', min: 1_024 },
+    log_files: { type: 'count', min: 1, max: 1_000 },
     webhooks: {
       type: 'table',
       fields: {

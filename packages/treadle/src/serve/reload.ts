@@ -36,6 +36,9 @@ const SERVER: { readonly [Name in keyof Required<ServerConfig>]: When } = {
   shutdown_grace_ms: 'restart',
   retention_days: 'restart',
   log_level: 'restart',
+  log_file: 'restart',
+  log_file_max_bytes: 'restart',
+  log_files: 'restart',
   webhooks: 'restart',
   reload: 'restart',
 };

@@ -1,3 +1,4 @@
+import { resolve } from 'node:path';
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf, TreadleError, type Model } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
@@ -27,6 +28,8 @@ import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { isDeviceWord, splitDevices } from '../edge/open-edge.ts';
 import { openServerEdge, type ServerEdge } from '../edge/serve-edge.ts';
+import type { LogFile } from '../operate/log-file.ts';
+import { announceServer } from '../operate/server-connection.ts';
 import { version } from '../version.ts';
 import { configChanges, watchFiles, watchPlaces } from './reload.ts';
 import { serveOptions, type AddressFlags, type ServeOptions } from './serve-options.ts';
@@ -81,7 +84,9 @@ export const serveCommand: Command = defineCommand({
     const { server = {} } = context.loaded.config;
     const { newLog, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
-    const log = newLog({ to: io.stderr, ...(level !== undefined && { level }) });
+    const logFile = await openKeptLog(context, io);
+    const to = logFile ? { write: (line: string) => (io.stderr.write(line), logFile.write(line)) } : io.stderr;
+    const log = newLog({ to, ...(level !== undefined && { level }) });
     const warn = (text: string): void => {
       if (io.stderr.isTTY) io.stderr.write(`${text}\n`);
       else log.warn(text);
@@ -135,7 +140,13 @@ export const serveCommand: Command = defineCommand({
         });
       };
       let settings = await settingsFor(context, offered);
-      const server = treadleServer({ ...settings, ...(edge && { devices: edge.link }), store, log });
+      const server = treadleServer({
+        ...settings,
+        ...(edge && { devices: edge.link }),
+        ...(logFile && { keptLog: logFile }),
+        store,
+        log,
+      });
       const started = context.loaded.config;
       let applied = context;
       edge?.answerPrompts({
@@ -206,6 +217,7 @@ export const serveCommand: Command = defineCommand({
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
+      stopReloading.push(announceServer(context.store, url));
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${address}\n`);
       for (const notice of [...offered.notices, ...(edge?.notices ?? [])]) warn(notice);
@@ -222,10 +234,28 @@ export const serveCommand: Command = defineCommand({
       await Promise.allSettled([...remote.servers.map((one) => one.close()), edge?.close()]);
       await store.close();
       for (const stopOne of stopReloading) stopOne();
+      logFile?.close();
       stop.release();
     }
   },
 });
+
+/** Undefined: the log is not kept. */
+async function openKeptLog({ loaded, folder }: CommandContext, io: Io): Promise<LogFile | undefined> {
+  const { log_file: named, log_file_max_bytes: maxBytes, log_files: files } = loaded.config.server ?? {};
+  if (named === undefined) return undefined;
+  const { openLogFile } = await import('../operate/log-file.ts');
+  const file = resolve(folder, named);
+  try {
+    return openLogFile(file, {
+      ...(maxBytes !== undefined && { maxBytes }),
+      ...(files !== undefined && { files }),
+      onProblem: (why) => io.stderr.write(`The log cannot be written to ${file}: ${why}\n`),
+    });
+  } catch (error) {
+    throw new CommandError(`${loaded.file}: server.log_file ${file} cannot be opened: ${messageOf(error)}`);
+  }
+}
 
 function agentSettings({ agents = {} }: LoadedConfig['config']): NonNullable<ReplaceableOptions['agentSettings']> {
   const { max_depth: maxDepth, write: writable, injection } = agents;

@@ -10,9 +10,18 @@ import { rejectKey } from '../../requests/idempotency.ts';
 import type { Env } from '../../http/admission.ts';
 import { readJson } from '../../http/body.ts';
 import { eventStream, sendBytes, sendJson, type EventStream } from '../../http/respond.ts';
-import { EVENTS, JSON_TYPE, route, type Parameter, type Parameters, type Route } from '../../http/routes.ts';
+import { EVENTS, JSON_TYPE, route, type Parameters, type Route } from '../../http/routes.ts';
 import type { ListPage } from '../../wire.ts';
-import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../parse/query.ts';
+import {
+  checkedQuery,
+  CURSOR,
+  LIMIT,
+  TIME,
+  timeOf,
+  wholeNumber,
+  type NumberParameter,
+  type Query,
+} from '../../parse/query.ts';
 import { jsonObject, list, textOr, validateBody, variants } from '../../parse/validate.ts';
 import { wireTrace, wireTraceSummary } from './traces.ts';
 import type { RunChange } from './run-changes.ts';
@@ -352,16 +361,12 @@ function sendChange(stream: EventStream, change: RunChange): void | Promise<void
 const STATUSES: readonly RunStatus[] = ['running', 'paused', 'completed', 'exhausted', 'failed', 'cancelled'];
 
 const anyText = { type: 'string' };
-const time: Parameter = {
-  description: 'Milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.',
-  schema: anyText,
-};
 
 const FILTER_QUERY: Parameters = {
   status: { description: `Some of ${STATUSES.join(', ')}, separated by commas.`, schema: anyText },
   model: { description: 'The name of the model.', schema: anyText },
-  since: time,
-  until: time,
+  since: TIME,
+  until: TIME,
   parent: { description: 'The id of the run that started it.', schema: anyText },
   session: { description: 'The session or conversation that it is part of.', schema: anyText },
   task: { description: 'The task that it works on.', schema: anyText },
@@ -423,13 +428,6 @@ function parseFilter(
     ...(cursor !== undefined && { after: positionOf(cursor) }),
     limit: wholeNumber(query, 'limit', LIMIT),
   };
-}
-
-function timeOf(text: string, name: string): number {
-  // `Date.parse` finds a date in many texts.
-  const time = /^\d+$/.test(text) ? Number(text) : /^\d{4}-/.test(text) ? Date.parse(text) : NaN;
-  if (Number.isSafeInteger(time)) return time;
-  throw badRequest(`${name} must be a time: milliseconds since 1970, or a date such as 2026-11-15T12:00:00Z.`, name);
 }
 
 function labelOf(text: string): readonly [name: string, value: string] {

@@ -1,0 +1,112 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { messageOf } from '@treadle/core';
+import { CommandError, type Values } from '../command-line/command.ts';
+import type { StoreLocation } from '../config/store.ts';
+import type { Io } from '../terminal/io.ts';
+
+/** How a command reaches a server. */
+export const SERVER_FLAGS = {
+  url: {
+    type: 'text',
+    value: 'URL',
+    help: 'A running server; default: TREADLE_URL, or the server of this machine that uses the store',
+  },
+  json: { type: 'switch', help: 'Print JSON' },
+} as const;
+
+export type ServerValues = Values<typeof SERVER_FLAGS>;
+
+export const SERVER_NOTE: string =
+  'A server is asked if there is one: that of --url or of the environment variable TREADLE_URL, or one on this machine with the\n' +
+  'same store. TREADLE_KEY has its key. Otherwise the store is read.';
+
+/** What a server writes beside its store, so that commands on this machine find it. */
+interface ServerFile {
+  readonly url: string;
+  readonly pid: number;
+}
+
+/** Undefined: the store is in memory. */
+function serverFile(store: StoreLocation): string | undefined {
+  return store.type === 'memory' ? undefined : `${store.file}.server.json`;
+}
+
+/** Tells commands on this machine where the server is, until the returned function is called. */
+export function announceServer(store: StoreLocation, url: string): () => void {
+  const file = serverFile(store);
+  if (file === undefined) return () => {};
+  const text = JSON.stringify({ url, pid: process.pid } satisfies ServerFile);
+  try {
+    writeFileSync(file, `${text}\n`, { mode: 0o600 });
+  } catch {
+    // Commands then need --url.
+    return () => {};
+  }
+  return () => {
+    try {
+      // Another server with this store may have written it since.
+      if (readFileSync(file, 'utf8').trim() === text) rmSync(file);
+    } catch {}
+  };
+}
+
+/** The server of this machine that uses a store. Undefined: none that lives has told where it is. */
+function announcedServer(store: StoreLocation): string | undefined {
+  const file = serverFile(store);
+  if (file === undefined) return undefined;
+  try {
+    const { url, pid } = JSON.parse(readFileSync(file, 'utf8')) as ServerFile;
+    // The key is sent there: a process that is gone may have left the port to another program.
+    process.kill(pid, 0);
+    return /^http:$/.test(new URL(url).protocol) ? url : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export interface ServerConnection {
+  readonly url: string;
+  /** Throws a `CommandError` if the server does not answer, or with an error. */
+  get<T>(path: string): Promise<T>;
+}
+
+/** Undefined: there is no server, so that the store has to be read. */
+export function connectToServer(
+  { url: given }: ServerValues,
+  store: StoreLocation,
+  { env }: Pick<Io, 'env'>,
+): ServerConnection | undefined {
+  const named = given ?? env['TREADLE_URL'];
+  const url = named ?? announcedServer(store);
+  if (url === undefined) return undefined;
+  if (!/^https?:$/.test(URL.parse(url)?.protocol ?? '')) {
+    throw new CommandError(
+      `${given === undefined ? 'TREADLE_URL' : '--url'} must be a URL such as http://127.0.0.1:3210.`,
+    );
+  }
+  const base = url.replace(/\/(v1\/?)?$/, '');
+  const key = env['TREADLE_KEY'];
+  const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
+  return {
+    url: base,
+    async get<T>(path: string): Promise<T> {
+      let answer: Response;
+      try {
+        answer = await fetch(base + path, { headers, signal: AbortSignal.timeout(ANSWER_MS), redirect: 'error' });
+      } catch (error) {
+        const why = messageOf((error as Error).cause ?? error);
+        throw new CommandError(`The server ${base} cannot be reached: ${why}. Name another one with --url.`);
+      }
+      const body = (await answer.json().catch(() => undefined)) as { readonly error?: { readonly message?: string } };
+      if (answer.ok && body !== undefined) return body as T;
+      const message = body?.error?.message ?? `it answered with the status ${answer.status}.`;
+      const hint =
+        answer.status === 401 || answer.status === 403
+          ? ' Set the environment variable TREADLE_KEY to such a key.'
+          : '';
+      throw new CommandError(`The server ${base}: ${message}${hint}`);
+    },
+  };
+}
+
+const ANSWER_MS = 30_000;

@@ -1,0 +1,135 @@
+import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { join } from 'node:path';
+import { hashKey } from '@treadle/server';
+import { expect, test } from 'vitest';
+import { command, type Printed } from '../command/in-process.ts';
+import { testIo, useServeFixture } from './serve-command.ts';
+
+const fixture = useServeFixture();
+
+const here = (args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Printed> =>
+  command(args, fixture.play.folder, { env });
+
+const WITH_TOOLS = '[server]\ndefault_tools = ["read"]\nlog_file = "log/server.log"';
+const READS = [
+  { calls: [{ name: 'read', arguments: '{"path":"a.txt"}' }] },
+  { calls: [{ name: 'read', arguments: '{"path":"nowhere.txt"}' }] },
+  { text: ['Done.'] },
+];
+
+test('status and metrics ask the server of this machine that uses the store, and read the store without one', async () => {
+  await fixture.configure(WITH_TOOLS, ...READS);
+  await fixture.play.write('a.txt', 'text');
+  expect((await here(['status'])).stdout).toMatch(
+    /^server {3}none on this machine uses the store\nstore .*\nruns {5}none is open\n$/,
+  );
+  const serve = await fixture.serve();
+  await serve.respond({ input: 'go' });
+  const file = join(fixture.play.folder, '.treadle/treadle.db.server.json');
+  expect([JSON.parse(readFileSync(file, 'utf8')), statSync(file).mode & 0o777]).toEqual([
+    { url: serve.url, pid: process.pid },
+    0o600,
+  ]);
+  expect((await here(['status'])).stdout).toMatch(
+    /^server {3}http:\/\/\S+, for \d+ s\nruns {5}0 in progress, at most 1000\n/,
+  );
+  const { stdout } = await here(['status', '--tools', '--json']);
+  expect(JSON.parse(stdout)).toMatchObject({
+    object: 'status',
+    ready: true,
+    models: ['main'],
+    tools_last_24h: [{ tool: 'read', calls: 2, error_rate: 0.5 }],
+  });
+  const asked = await here(['metrics', '--json', '--since', '1h']);
+  expect(JSON.parse(asked.stdout)).toMatchObject({
+    waiting: 0,
+    loop: { runs: { completed: 1 }, turns: 3, calls: 2 },
+    tools: [{ tool: 'read', calls: 2, successes: 1, recovery_rate: 0, last_error: { type: 'not_found' } }],
+  });
+  const table = await here(['metrics', '--tools'], { TREADLE_URL: `${serve.url}/v1` });
+  expect(table.stdout).toMatch(
+    /^TOOL {2}CALLS {2}ERRORS {4}TIMEOUTS {2}RECOVERED {2}AVERAGE .*LAST ERROR\nread {2}2 {6}1 \(50 %\) {2}0 {9}0 % .* not_found: .*\n$/,
+  );
+  await serve.stop();
+  expect(existsSync(file)).toBe(false);
+  const { tools, loop } = JSON.parse((await here(['metrics', '--json'])).stdout) as Record<string, unknown>;
+  expect({ tools, loop }).toEqual({
+    tools: (JSON.parse(asked.stdout) as Record<string, unknown>)['tools'],
+    loop: (JSON.parse(asked.stdout) as Record<string, unknown>)['loop'],
+  });
+  expect((await here(['metrics', '--rebuild'])).stdout).toMatch(
+    /^runs {6}1 completed\nturns {5}3, 3 a run\ncalls {5}2, 0\.67 a turn\n/,
+  );
+});
+
+test('a server with keys is asked with the key in the environment', async () => {
+  const hash = hashKey('tk_operator');
+  const key = `[[server.keys]]\nname = "ops"\nhash = "${hash}"\nscopes = ["metrics:read", "runs:read", "logs:read"]`;
+  await fixture.configure(`${key}\n`);
+  const serve = await fixture.serve();
+  const refused = await here(['status', '--url', serve.url]);
+  expect([refused.code, refused.stderr]).toEqual([
+    2,
+    expect.stringContaining('Set the environment variable TREADLE_KEY'),
+  ]);
+  expect((await here(['status'], { TREADLE_KEY: 'tk_operator' })).code).toBe(0);
+  const logs = await here(['logs'], { TREADLE_KEY: 'tk_operator' });
+  expect([logs.code, logs.stderr]).toEqual([
+    2,
+    expect.stringContaining('This server keeps no log. Set log_file in [server]'),
+  ]);
+  const gone = await here(['status', '--url', 'http://127.0.0.1:1']);
+  expect([gone.code, gone.stderr]).toEqual([2, expect.stringContaining('cannot be reached')]);
+  expect((await here(['metrics', '--url', 'ftp://x'])).code).toBe(2);
+  expect((await here(['metrics', '--since', 'yesterday'])).stderr).toContain('--since must be an age such as 24h');
+});
+
+test('the log is kept in a file, and shown from there or by the server', async () => {
+  await fixture.configure(WITH_TOOLS, ...READS);
+  await fixture.play.write('a.txt', 'text');
+  const serve = await fixture.serve();
+  await serve.respond({ input: 'go' });
+  const file = join(fixture.play.folder, 'log/server.log');
+  expect(statSync(file).mode & 0o777).toBe(0o600);
+  const local = await here(['logs', '--filter=tool', '--json']);
+  const records = local.stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as Record<string, unknown>);
+  expect(records).toMatchObject([
+    { msg: 'a tool was called', tool: 'read', success: true },
+    { msg: 'a tool was called', tool: 'read', success: false },
+  ]);
+  const remote = await here(['logs', '--filter=tool', '--json', '--url', serve.url]);
+  expect(remote.stdout).toBe(local.stdout);
+  expect((await here(['logs', '--filter=run', '--lines', '1'])).stdout).toMatch(
+    /^20\S+ \S+ info run requestId=.*outcome=completed/,
+  );
+  expect((await here(['logs', '--filter=problem'])).stdout).toBe('');
+
+  for (const args of [[], ['--url', serve.url]]) {
+    const following = testIo({ cwd: fixture.play.folder, isTTY: false });
+    const { main } = await import('treadle');
+    const ended = main(['logs', '--follow', '--filter=request', ...args], following.io);
+    await following.waitFor('/v1/responses', 'stdout');
+    const marked = `/v1/runs/marked${args.length}`;
+    await serve.get(marked);
+    await following.waitFor(marked, 'stdout');
+    following.terminate();
+    expect(await ended).toBe(0);
+  }
+  expect((await serve.get('/v1/logs?filter=all')).status).toBe(400);
+});
+
+test('log files are renamed when they are full, and the oldest is deleted', async () => {
+  await fixture.configure('[server]\nlog_file = "server.log"\nlog_file_max_bytes = 1024\nlog_files = 3');
+  const serve = await fixture.serve();
+  for (let request = 0; request < 40; request++) await serve.get(`/v1/runs/${request}`);
+  await serve.stop();
+  const files = readdirSync(fixture.play.folder).filter((name) => name.startsWith('server.log'));
+  expect(files.toSorted()).toEqual(['server.log', 'server.log.1', 'server.log.2']);
+  for (const name of files) expect(statSync(join(fixture.play.folder, name)).size).toBeLessThanOrEqual(1_024);
+  const { stdout } = await here(['logs', '--filter=request', '--json']);
+  expect(stdout.trim().split('\n').length).toBeGreaterThan(3);
+  expect(stdout).toContain('/v1/runs/39');
+});
