@@ -429,7 +429,7 @@ describe('on a terminal', () => {
 
   test.each([
     ['run', ['run', 'look']],
-    ['chat', ['chat']],
+    ['chat', ['chat', '--plain']],
   ])('%s explains, asks again after a bad key, and denies at n', async (name, args) => {
     const terminal = await open([OUTSIDE, { text: ['Done.'] }], ...args);
     const { type, shows } = terminal;

@@ -1,4 +1,5 @@
 import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
@@ -372,6 +373,50 @@ describe('several decisions', () => {
     const [read, glob] = server.requests[1]!.messages.slice(-2).map((message) => JSON.stringify(message));
     expect(read).toContain(play.nonce);
     expect(glob).toContain('The user said no.');
+    await shown.leave();
+  });
+});
+
+describe('p saves a narrow rule', () => {
+  const WRITE = (path: string): Step => ({
+    calls: [{ name: 'write', arguments: JSON.stringify({ path, content: 'x', overwrite: true }) }],
+  });
+
+  test('after showing it, and it applies in later conversations to exactly that', async () => {
+    await play.write('treadle.toml', '# a comment\n[policy]\nautonomy = 1\n');
+    const first = await open([WRITE('a.txt'), { text: ['Done.'] }]);
+    first.say('go');
+    await first.shows('p save a rule');
+    first.type('p');
+    await first.shows('In this folder, write may always do exactly this');
+    expect(first.screen()).toContain('  writes a.txt (1 line)');
+    first.type('\u001b');
+    await first.hides('In this folder');
+    first.type('p');
+    await first.shows('In this folder, write');
+    first.type('y');
+    await first.shows('Saved in .treadle/rules.json');
+    await first.leave();
+    await server.close();
+    const second = await open([WRITE('a.txt'), WRITE('b.txt'), { text: ['Done.'] }]);
+    second.say('go');
+    await second.shows('Allow it?');
+    expect(second.all()).toMatch(/✓ #1 write a\.txt/);
+    expect(second.all()).toContain('writes b.txt');
+    second.type('n\r');
+    await second.shows('Done.');
+    await second.leave();
+    expect(await readFile(join(play.folder, 'treadle.toml'), 'utf8')).toContain('# a comment');
+  });
+
+  test('and a damaged file allows nothing', async () => {
+    await play.write('.treadle/rules.json', '{"allow": [{"tool": "write"}]}');
+    const shown = await open([WRITE('a.txt'), { text: ['Done.'] }]);
+    expect(shown.all()).toContain('.treadle/rules.json are not used');
+    shown.say('go');
+    await shown.shows('Allow it?');
+    shown.type('n\r');
+    await shown.shows('Done.');
     await shown.leave();
   });
 });

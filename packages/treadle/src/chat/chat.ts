@@ -4,6 +4,7 @@ import {
   messageOf,
   messagesOf,
   NO_USAGE,
+  stableJson,
   userText,
   type Carried,
   type Message,
@@ -23,14 +24,15 @@ import {
   RULE_FLAGS,
   YES_FLAG,
 } from '../command-line/flags.ts';
-import { approveByFlag, userName } from '../run/ask-approval.ts';
+import { approveByFlag, touchText, userName } from '../run/ask-approval.ts';
+import type { SavedRules } from '../policy/saved-rules.ts';
 import type { Config } from '../config/config.ts';
 import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
-import { driveRun, type DriveRunOptions } from '../run/drive-run.ts';
+import { driveRun, type ApprovalRequest, type DriveRunOptions } from '../run/drive-run.ts';
 import { outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
-import { openSession, type Session } from '../run/session.ts';
+import { openSession, withSaved, type Session } from '../run/session.ts';
 import { withSkills } from '../skills/command-skills.ts';
 import { stateAfter } from '../runs/journal.ts';
 import { foreignRunReason, hasDefinition } from '../runs/resume.ts';
@@ -281,6 +283,7 @@ function startConversation(options: {
       let live: StartedRun | undefined;
       const interrupt = catchInterrupt(io);
       const steering: Promise<unknown>[] = [];
+      const toSave: ApprovalRequest[] = [];
       const steer = async (more: string): Promise<void> => {
         const sent = await live?.send(more).catch(() => false);
         if (!sent) unsent.push(more);
@@ -293,7 +296,7 @@ function startConversation(options: {
             ...session.options,
             tools: session.toolsWith(found),
             ...given,
-            ...(carried && { carried }),
+            carried: withSaved(carried, session.savedRules),
             kept: keeper.after(previous),
           },
           allTools: session.allTools,
@@ -315,12 +318,19 @@ function startConversation(options: {
             lifted.clear();
             session.follow(started);
           },
-          approve: yes ? approveByFlag : (request, others) => dialogue.approve(request, others, session.explain),
+          approve: yes
+            ? approveByFlag
+            : async (request, others) => {
+                const decision = await dialogue.approve(request, others, session.explain);
+                if (decision.saved) toSave.push(decision.request ?? request);
+                return decision;
+              },
           answer: dialogue.answer,
           onRefused: dialogue.writeLine,
           user: userName(),
         });
         ({ messages, carried } = { carried: undefined, ...result });
+        for (const line of await saveRules(session.savedRules, toSave, carried)) dialogue.writeLine(line);
         previous = result.runId;
         spent = {
           messages: spent.messages + 1,
@@ -344,4 +354,24 @@ function startConversation(options: {
       return { isInterrupted: interrupt.signal.aborted, isTerminated: interrupt.isTerminated };
     },
   };
+}
+
+/** Saves the rules for calls that the user has allowed for later conversations, too. Returns lines for the user. */
+async function saveRules(
+  rules: SavedRules,
+  requests: readonly ApprovalRequest[],
+  carried: Carried | undefined,
+): Promise<readonly string[]> {
+  if (requests.length === 0) return [];
+  const touched = new Set(requests.map(({ call, touches = [] }) => stableJson([call.name, touches])));
+  const grants = (carried?.grants ?? []).filter(({ tool, touches }) => touched.has(stableJson([tool, touches])));
+  try {
+    const saved = await rules.save(grants);
+    return saved.map(
+      ({ tool, touches }) =>
+        `Saved in ${rules.file}: ${tool} may, as it does now: ${touches.map(touchText).join('; ')}`,
+    );
+  } catch (error) {
+    return [`The rule was not saved: ${messageOf(error)}`];
+  }
 }

@@ -1,7 +1,9 @@
 import { openEditor, type Editor } from '../screen/editor.ts';
 import type { Key } from '../screen/keys.ts';
 import { clipLine, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
+import { touchText } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision } from '../run/drive-run.ts';
+import { isNarrow } from '../policy/saved-rules.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { subjectOf } from './call-text.ts';
 import { editorLines, type Panel } from './prompt-panel.ts';
@@ -46,6 +48,8 @@ export function decisionPanel(options: DecisionOptions): Panel {
   let at = 0;
   /** Set while the user writes why not, or other arguments. */
   let writing: { readonly what: 'reason' | 'arguments'; readonly editor: Editor } | undefined;
+  /** The rule is shown, and is saved with y. */
+  let isSaving = false;
   let problem: string | undefined;
   const current = (): ApprovalRequest => requests[at]!;
   const decideOn = (decision: Decision): void => decide({ ...decision, request: current() });
@@ -54,11 +58,13 @@ export function decisionPanel(options: DecisionOptions): Panel {
     at = (at + by + requests.length) % requests.length;
     show(current());
   };
+  const maySave = (): boolean => !current().eachTime && isNarrow(current().touches);
   const keys = (): readonly KeyHelp[] => [
     { key: 'y', does: 'yes' },
     { key: 'n', does: 'no' },
     // The rule may ask each time.
     ...(current().eachTime ? [] : [{ key: 'a', does: 'always in this conversation' }]),
+    ...(maySave() ? [{ key: 'p', does: 'save a rule' }] : []),
     { key: 'e', does: 'edit' },
     ...(page?.(current()) ? [{ key: 'd', does: 'diff' }] : []),
     ...(explain ? [{ key: '?', does: 'why it asks' }] : []),
@@ -72,6 +78,7 @@ export function decisionPanel(options: DecisionOptions): Panel {
   const pressKey = (name: string): void => {
     if (name === 'y') decideOn({ approved: true });
     else if (name === 'a' && !current().eachTime) decideOn({ approved: true, forRun: true });
+    else if (name === 'p' && maySave()) isSaving = true;
     else if (name === 'n') write('reason', '');
     else if (name === 'e') write('arguments', prettyArguments(current().call.arguments));
     else if (name === 'd') page?.(current())?.();
@@ -104,6 +111,11 @@ export function decisionPanel(options: DecisionOptions): Panel {
     else if (key.name === 'escape') writing = undefined;
     else if (!editor.press(key.name)) onKey(key.name);
   };
+  const pressSaving = (key: Key): void => {
+    if (key.type === 'text' && key.text.toLowerCase() === 'y') decideOn({ approved: true, forRun: true, saved: true });
+    else if (key.type === 'key' && key.name === 'ctrl-c') onKey(key.name);
+    else if (key.type !== 'paste') isSaving = false;
+  };
   const writingLines = (
     { what, editor }: NonNullable<typeof writing>,
     width: number,
@@ -129,6 +141,7 @@ export function decisionPanel(options: DecisionOptions): Panel {
   return {
     press(key) {
       if (writing) pressWriting(key, writing);
+      else if (isSaving) pressSaving(key);
       else if (key.type === 'text') pressKey([...key.text][0]!.toLowerCase());
       else if (key.type === 'key') pressKey(key.name);
       refresh();
@@ -136,10 +149,30 @@ export function decisionPanel(options: DecisionOptions): Panel {
     lines({ columns, rows }) {
       const width = columns - 1;
       if (writing) return writingLines(writing, width, rows);
+      if (isSaving) return { lines: savingLines(current(), width) };
       const list = requests.length > 1 ? requestList(requests, at, width, Math.max(1, rows - 6)) : [];
       return { lines: [...list, [span('Allow it?', 'bold', 'yellow')], ...keyLine(keys(), width)] };
     },
   };
+}
+
+/** The rule exactly, before it is saved. */
+function savingLines({ call, touches = [] }: ApprovalRequest, width: number): readonly Line[] {
+  const where = call.sandbox ? ', in the same sandbox' : '';
+  return [
+    ...wrapLine(lineOf(`In this folder, ${exactLine(call.name)} may always do exactly this${where}:`, 'bold'), width),
+    ...touches
+      .flatMap((touch) => touchText(touch).split('\n'))
+      .flatMap((text) => wrapLine(lineOf(`  ${text}`), width, { indent: 4, breaks: 'anywhere' })),
+    ...wrapLine(lineOf('The rule is saved in .treadle/rules.json, and ends when the tool changes.', 'dim'), width),
+    ...keyLine(
+      [
+        { key: 'y', does: 'save and allow' },
+        { key: 'Esc', does: 'back' },
+      ],
+      width,
+    ),
+  ];
 }
 
 /** The calls that wait, each on a line, around the chosen one. */

@@ -105,7 +105,7 @@ export function requestLines({ call, reason, touches = [], shown, expiresAt }: A
 }
 
 /** The touch with its exact path, command or host, where it is, and how much. */
-function touchText(touch: Touch): string {
+export function touchText(touch: Touch): string {
   const on = 'on' in touch && touch.on ? ` on the ${touch.on.type} ${exactLine(touch.on.name)}` : '';
   switch (touch.type) {
     case 'read':

@@ -59,6 +59,8 @@ export interface Decision {
   readonly reason?: string;
   /** It also allows later calls of the tool that touch nothing else. */
   readonly forRun?: true;
+  /** It also allows them in later conversations. */
+  readonly saved?: true;
   /** What it is about; default: what was asked about first. */
   readonly request?: ApprovalRequest;
 }
@@ -162,7 +164,7 @@ async function nextAnswer(
   const mayDecide = (one: Waiting): one is ApprovalRequest => one.type === 'approval' && mayAnswer(one, user);
   if (approve && mayDecide(wait)) {
     const others = open.slice(1).filter(mayDecide);
-    const { request = wait, ...decision } = await approve(wait, others);
+    const { request = wait, saved: _, ...decision } = await approve(wait, others);
     const { effect, digest } = request;
     return { wait: request, answer: { type: 'approval', effect, digest, ...by, ...decision } };
   }

@@ -2,6 +2,7 @@ import { homedir } from 'node:os';
 import {
   messageOf,
   stableJson,
+  type Carried,
   type LoopOptions,
   type Model,
   type RunStore,
@@ -27,6 +28,7 @@ import { loadHooks } from '../config/hooks.ts';
 import { openStore, type SessionStore } from '../config/store.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
+import { openSavedRules, type SavedRules } from '../policy/saved-rules.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { openMcpTools, splitToolList, toolsForTasks, type McpToolbox } from '../mcp/servers.ts';
 import {
@@ -58,6 +60,8 @@ export interface Session {
   /** The options of each run, without its input, as they are now. */
   readonly options: Omit<LoopOptions, 'input' | NotGiven>;
   readonly explain: ExplainRequest;
+  /** What the user has allowed for every conversation. */
+  readonly savedRules: SavedRules;
   /** The tools of calls that were denied: because nobody could be asked, or those that are not `pure` by a rule. */
   readonly deniedTools: ReadonlySet<string>;
   /** The skills that runs may use. */
@@ -163,8 +167,10 @@ export async function openSession(
     onRefused: (tool, reason) => noteDenied(tool, `${tool} is denied: ${exactLine(reason)}`),
     place: device?.place,
   });
+  const savedRules = await openSavedRules(context);
   let runOptions: Session['options'] = {
     ...defaults,
+    carried: withSaved(undefined, savedRules),
     // The user of a device always gets an answer.
     ...(device && { maxTurns: 10, closingTurn: true }),
     model,
@@ -191,6 +197,7 @@ export async function openSession(
     ...context.packages.problems,
     ...mcp.problems,
     ...skillNotices,
+    savedRules.problem,
     ...(registry ? unusedNotice(registry) : []),
     await unfinishedNotice(store, values),
   ].filter((text) => text !== undefined);
@@ -204,6 +211,7 @@ export async function openSession(
       return runOptions;
     },
     explain: requestExplainer(policy, allTools, coloursFor(io.stderr, io.env)),
+    savedRules,
     deniedTools,
     notices,
     skills,
@@ -254,6 +262,11 @@ export async function openSession(
  * have this name.
  */
 const COMMAND = { subject: 'treadle:command', tenant: 'default', scopes: ['tools:execute'] };
+/** What a run takes over, and what the user has allowed for every conversation. */
+export function withSaved(carried: Carried | undefined, { grants }: Pick<SavedRules, 'grants'>): Carried {
+  return { ...carried, principal: COMMAND, grants: [...grants, ...(carried?.grants ?? [])] };
+}
+
 /** Marks them in lists. */
 const STARTED_BY = { 'started-by': 'command' };
 
