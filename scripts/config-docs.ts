@@ -25,7 +25,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     '`{}`',
     'headers, each with the environment variable that has its value. With `authorization` among them, no other key is needed',
   ],
-  'models.NAME.context_tokens': ['that of the server', 'only for `ollama`: the context window'],
+  'models.NAME.context_tokens': [
+    '128,000; with `ollama` that of the server',
+    'the context window: `run` and `chat` compact the conversation before it is full; `ollama` loads the model with it',
+  ],
   'models.NAME.images': ['`true`', '`false`: the model takes no images'],
   'models.NAME.files': ['`true`', '`false`: the model takes no files such as PDFs'],
   'models.NAME.temperature': [

@@ -227,6 +227,15 @@ describe('run', () => {
     expect(await exit).toBe(130);
   });
 
+  test('asks at the turn limit whether to go on', async () => {
+    const { type, shows, exit } = await open([READ, { text: ['Finished.'] }], 'run', '--max-turns', '1', 'look');
+    await shows('It has taken 1 turn and is not done.\nContinue? [y/N] ');
+    type('y\r');
+    await shows('Finished.\n');
+    expect(await exit).toBe(0);
+    expect(server.requests[1]!.messages.at(-1)).toMatchObject({ role: 'user', content: 'Continue.' });
+  });
+
   test('reports a missing task on a terminal instead of waiting', async () => {
     const { exit, screen } = await open([], 'run');
     expect(await exit).toBe(2);

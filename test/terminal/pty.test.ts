@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi } from '../command/scripted-openai.ts';
-import { inPty, stopPtys } from './emulated-screen.ts';
+import { inPty, stopPtys, type CommandInPty } from './emulated-screen.ts';
 
 let play: Playground;
 let server: ScriptedOpenAi;
@@ -32,9 +32,42 @@ test('a chat on a real terminal: a call, a resize while it works, two Ctrl-C', a
   expect(shown.all()).toMatch(/✓ #1 read notes\.txt/);
   shown.type('and now?\r');
   await shown.shows('Again.');
-  await shown.shows(/> *$/);
+  await shown.shows('1 turn and 0 calls');
   shown.type('\u0003');
   await shown.shows('Press Ctrl-C again');
   shown.type('\u0003');
   expect(await shown.exit).toBe(0);
+});
+
+test.each([
+  ['a killed process', (shown: CommandInPty): void => shown.kill('SIGKILL')],
+  ['Ctrl-C twice', (shown: CommandInPty): void => shown.type('\u0003\u0003')],
+])('%s loses nothing: --continue goes on', async (_, stop) => {
+  server = await scriptedOpenAi([
+    { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] },
+    { hang: 'Half a' },
+    { text: ['Whole.'] },
+    { text: ['More.'] },
+  ]);
+  const args = ['chat', '--model', 'scripted', '--base-url', server.baseURL];
+  const first = inPty(args, play.folder);
+  await first.shows(/^> *$/m);
+  first.type('what is the word?\r');
+  await first.shows('Half a');
+  stop(first);
+  await first.exit;
+  const second = inPty([...args, '--continue'], play.folder);
+  await second.shows(/(Resumes|Continues) run_/);
+  if (second.all().includes('Resumes')) {
+    await second.shows('Whole.');
+    // The call has its result, and is not made again.
+    expect(server.requests[2]!.messages.slice(-2).map(({ role }) => role)).toEqual(['assistant', 'tool']);
+  }
+  await second.shows(/^> *$/m);
+  second.type('and now?\r');
+  await second.shows(/Whole\.|More\./);
+  const roles = server.requests.at(-1)!.messages.map(({ role }) => role);
+  expect(roles.slice(0, 4)).toEqual(['system', 'user', 'assistant', 'tool']);
+  second.type('\u0004');
+  await second.exit;
 });

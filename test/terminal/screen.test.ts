@@ -483,6 +483,110 @@ describe('while it works', () => {
   });
 });
 
+describe('the first lines', () => {
+  test('say what applies, and how to change it; the line above the prompt says what is used', async () => {
+    await play.write('AGENTS.md', 'Use tabs.');
+    const shown = await open([{ text: ['ok.'] }], { args: ['--tools', 'read,glob'], size: { columns: 100, rows: 30 } });
+    expect(shown.all()).toMatch(/model {4}scripted \(\/model NAME\)/);
+    expect(shown.all()).toMatch(/sandbox {2}.*\(orchestrator\.tools in treadle\.toml\)/);
+    expect(shown.all()).toContain('policy   level 1, supervised: asks before it changes something (policy.autonomy');
+    expect(shown.all()).toContain('tools    2: read, glob (--tools)');
+    expect(shown.all()).toContain('project  AGENTS.md (9 B)');
+    shown.say('go');
+    await shown.shows('scripted · 15 tokens · 0% of 128 k context');
+    await shown.leave();
+  });
+
+  test('fit into 40 columns, and so does everything else', async () => {
+    const size = { columns: 40, rows: 16 };
+    const shown = await open(
+      [{ ...READ, text: ['A longer text, with `code` 😀 日本語 '.repeat(4)] }, { text: ['Done.'] }],
+      { args: ['--ask'], size },
+    );
+    shown.say('a message that is wider than the terminal');
+    await shown.shows('Allow it?');
+    shown.type('y');
+    await shown.shows('Done.');
+    await shown.shows('scripted');
+    for (const line of shown.all().split('\n').slice(8)) expect(line.length).toBeLessThan(40);
+    await shown.leave();
+  });
+});
+
+test('the name alone starts a chat, also with flags', async () => {
+  server = await scriptedOpenAi([]);
+  const shown = onScreen(['--model', 'scripted', '--base-url', server.baseURL], play.folder);
+  await shown.shows(/^> *$/m);
+  shown.type(CTRL_D);
+  expect(await shown.exit).toBe(0);
+});
+
+describe('at the turn limit', () => {
+  test('the user is asked whether to go on', async () => {
+    const shown = await open([READ, { text: ['Finished.'] }, READ], { args: ['--max-turns', '1'] });
+    shown.say('go');
+    await shown.shows('It has taken 1 turn and is not done. Continue?');
+    shown.type('y');
+    await shown.shows('Finished.');
+    expect(server.requests[1]!.messages.at(-1)).toMatchObject({ role: 'user', content: 'Continue.' });
+    shown.say('again');
+    await shown.shows(/not done[^]*not done\. Continue\?/);
+    shown.type('n');
+    await shown.shows(/> *\n*$/);
+    expect(server.requests).toHaveLength(3);
+    await shown.leave();
+  });
+});
+
+describe('a long conversation', () => {
+  test('/compact replaces it by a summary that keeps what matters', async () => {
+    const shown = await open([{ text: ['One.'] }, { text: ['The summary.'] }, { text: ['Two.'] }]);
+    shown.say('first');
+    await shown.shows('One.');
+    shown.say('/compact the names');
+    await shown.shows('Compacted the conversation from 15 tokens');
+    expect(server.requests[1]!.messages.at(-1)!.content).toMatch(
+      /^Summarise this conversation.*What matters most: the names$/,
+    );
+    shown.say('second');
+    await shown.shows('Two.');
+    const [, summary, second] = server.requests[2]!.messages;
+    expect(summary!.content).toMatch(/^Summary of the conversation so far;[^]*The summary\.$/);
+    expect(second!.content).toBe('second');
+    await shown.leave();
+  });
+
+  test('is compacted by itself before the context is full', async () => {
+    server = await scriptedOpenAi([{ text: ['One.'] }, { text: ['The summary.'] }, { text: ['Two.'] }]);
+    await play.write(
+      'treadle.toml',
+      `[models]\ndefault = "a"\n[models.a]\nmodel = "m"\nbase_url = "${server.baseURL}"\ncontext_tokens = 18\n`,
+    );
+    const shown = onScreen(['chat'], play.folder);
+    await shown.shows(/^> *$/m);
+    shown.type('first\r');
+    await shown.shows('83% of');
+    shown.type('second\r');
+    await shown.shows('Two.');
+    expect(shown.all()).toContain('Compacted the conversation');
+    expect(server.requests[2]!.messages.map(({ role }) => role)).toEqual(['system', 'user', 'user']);
+    shown.type(CTRL_D);
+    await shown.exit;
+  });
+});
+
+test('a bell and a title say that it waits for a decision', async () => {
+  const shown = await open([READ, { text: ['Seen.'] }], { args: ['--ask'] });
+  expect(shown.titles).toEqual(['treadle']);
+  shown.say('look');
+  await shown.shows('Allow it?');
+  expect([shown.bells(), shown.titles.at(-1)]).toEqual([1, '● treadle waits for you']);
+  shown.type('y');
+  await shown.shows('Seen.');
+  expect([shown.bells(), shown.titles.at(-1)]).toEqual([1, 'treadle']);
+  await shown.leave();
+});
+
 test('has no colours with NO_COLOR', async () => {
   const shown = await open([{ text: ['**bold** `code`'] }], { env: { NO_COLOR: '1' } });
   shown.say('go');

@@ -61,7 +61,12 @@ export async function main(argv: readonly string[], io: Io): Promise<number> {
   }
 }
 
-async function dispatch([first, ...rest]: readonly string[], io: Io): Promise<number> {
+async function dispatch(argv: readonly string[], io: Io): Promise<number> {
+  const [first, ...rest] = argv;
+  // On a terminal, a chat is what its name alone starts, also with flags of a chat.
+  const isInteractive = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+  const isBare = first === undefined || (first.startsWith('-') && first !== '--version' && !isHelp(first));
+  if (isInteractive && isBare) return runCommandWith((await LOADERS.chat()) as Command, argv, io);
   if (first === undefined) {
     io.stderr.write(`${globalHelp(COMMANDS)}\n`);
     return EXIT.usage;

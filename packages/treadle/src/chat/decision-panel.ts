@@ -24,6 +24,30 @@ export function keyLine(keys: readonly KeyHelp[], width: number): readonly Line[
   return wrapLine(line, width);
 }
 
+/** Answers a question of the program with y or n. */
+export function confirmPanel(options: {
+  readonly answer: (yes: boolean) => void;
+  readonly onKey: (name: string) => void;
+}): Panel {
+  return {
+    press(key) {
+      const name = key.type === 'paste' ? '' : key.type === 'text' ? key.text.toLowerCase() : key.name;
+      if (name === 'y' || name === 'n') options.answer(name === 'y');
+      else if (name === 'escape' || name === 'ctrl-c') options.answer(false);
+      else if (key.type === 'key') options.onKey(name);
+    },
+    lines: ({ columns }) => ({
+      lines: keyLine(
+        [
+          { key: 'y', does: 'yes' },
+          { key: 'n', does: 'no' },
+        ],
+        columns - 1,
+      ),
+    }),
+  };
+}
+
 export interface DecisionOptions {
   /** What waits for a decision. The first one is shown above. */
   readonly requests: readonly ApprovalRequest[];

@@ -18,6 +18,8 @@ export interface Dialogue {
   approve(request: ApprovalRequest, others: readonly ApprovalRequest[], explain?: ExplainRequest): Promise<Decision>;
   /** Asks a question of a tool. Undefined: there is no answer. */
   answer(request: QuestionRequest, rejected?: string): Promise<unknown>;
+  /** Asks whether to go on. Without a person it is no. */
+  confirm(question: string): Promise<boolean>;
   /** Writes a line of the program. */
   writeLine(line: string): void;
   /** Ctrl-C during a run ends only the run, not the chat. */
@@ -61,6 +63,7 @@ export function pipedDialogue(io: Io): Dialogue {
     startRun: () => lineRun({ writeText, writeLine }, { colours, width, end: () => {} }),
     approve: async () => ({ approved: false, reason: 'There is no terminal to ask the user on.' }),
     answer: async () => undefined,
+    confirm: async () => false,
     writeLine,
     outlivesInterrupt: false,
     close: () => reader.close(),

@@ -183,6 +183,10 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
       startAsking();
       return askQuestion(request, prompter, rejected);
     },
+    async confirm(question) {
+      startAsking();
+      return /^y(es)?$/i.test((await ask(`${question} [y/N] `))?.trim() ?? '');
+    },
     writeLine: prompter.writeLine,
     outlivesInterrupt: true,
     close: () => reader.close(),

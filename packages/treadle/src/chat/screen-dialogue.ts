@@ -1,4 +1,4 @@
-import { messageOf, stableJson } from '@treadle/core';
+import { addUsage, messageOf, NO_USAGE, stableJson, type Item } from '@treadle/core';
 import { questionLines, requestLines } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
 import { loadHighlight } from '../screen/highlight.ts';
@@ -12,8 +12,9 @@ import type { Io } from '../terminal/io.ts';
 import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
 import { oneLine } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
-import { decisionPanel } from './decision-panel.ts';
+import { confirmPanel, decisionPanel } from './decision-panel.ts';
 import type { Dialogue, ShownRun } from './dialogue.ts';
+import type { LiveUse } from './facts.ts';
 import type { FileChanges } from './file-changes.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
@@ -23,7 +24,7 @@ import { runView, seconds, spinner, type RunView, type ShownCall } from './run-v
 export interface ScreenDialogueOptions {
   readonly history?: ChatHistory | undefined;
   /** What the line at the bottom says besides what the run does: model, tokens, cost. */
-  readonly status?: () => string;
+  readonly status?: (live: LiveUse) => string;
   readonly complete?: (text: string, at: number) => Promise<Completion | undefined>;
   /** Shows what calls change; absent: they act elsewhere. */
   readonly changes?: FileChanges | undefined;
@@ -31,6 +32,12 @@ export interface ScreenDialogueOptions {
 }
 
 const TICK_MS = 100;
+const TITLE = 'treadle';
+const TITLE_PUSH = '\u001b[22;0t';
+const TITLE_POP = '\u001b[23;0t';
+const BELL = '\u0007';
+/** After a run of this time somebody may look elsewhere. */
+const LONG_MS = 10_000;
 /** A decision shows so many lines of changes in the scrollback. */
 const MAX_PREVIEW_LINES = 80;
 
@@ -66,6 +73,8 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   let isClosed = false;
   /** A line below the prompt until the next key. */
   let hint = '';
+  /** What the current run has used, and how long the conversation is. */
+  let used: LiveUse = { usage: NO_USAGE, contextTokens: 0 };
   let tick: NodeJS.Timeout | undefined;
 
   const painted = hasColours(io.stdout, io.env);
@@ -135,7 +144,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   }
 
   function statusLine(columns: number): readonly Line[] {
-    const facts = status();
+    const facts = status(used);
     if (!run) return facts === '' ? [] : [clipLine(lineOf(facts, 'dim'), columns)];
     const elapsed = seconds(now() - run.since);
     const what = panel ? 'waiting for you' : run.interrupt.signal.aborted ? 'stopping' : run.view.activity();
@@ -203,7 +212,8 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     },
     leave,
   );
-  io.stdout.write(PASTE_ON);
+  io.stdout.write(PASTE_ON + TITLE_PUSH);
+  screen.signal(titleOf(TITLE));
   // Code is shown without colours until it is loaded.
   const loadLanguages = (): void => {
     loadHighlight().then(
@@ -218,7 +228,18 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     clearInterval(tick);
     keyboard.close();
     screen.close();
-    io.stdout.write(PASTE_OFF);
+    io.stdout.write(PASTE_OFF + TITLE_POP);
+  }
+
+  function countUse(item: Item): void {
+    if (item.type !== 'fact' || item.event.type !== 'model-replied') return;
+    const { usage } = item.event;
+    used = { usage: addUsage(used.usage, usage), contextTokens: usage.inputTokens + usage.outputTokens };
+  }
+
+  /** Says that the user is needed, also to those who look elsewhere. */
+  function callUser(what: string): void {
+    screen.signal(`${BELL}${titleOf(`● ${what}`)}`);
   }
 
   /** What a call would do: its changes to files, or its exact arguments, and everything that the policy wants to be shown. */
@@ -255,6 +276,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       const end = (value: Value): void => {
         panel = undefined;
         dismiss = undefined;
+        screen.signal(titleOf(TITLE));
         if (draftAside !== undefined) prompt.editor.set(draftAside);
         draftAside = undefined;
         refresh();
@@ -262,6 +284,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       };
       dismiss = () => end(without);
       panel = make(end);
+      callUser('treadle waits for you');
       refresh();
     });
   }
@@ -283,14 +306,20 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       const onAbort = (): void => dismiss?.();
       interrupt.signal.addEventListener('abort', onAbort);
       tick = setInterval(refresh, TICK_MS);
+      screen.signal(titleOf(TITLE));
       return {
-        onItem: view.onItem,
+        onItem(item) {
+          countUse(item);
+          view.onItem(item);
+        },
         endReply: () => view.end(),
         end() {
           view.end();
+          if (now() - run!.since > LONG_MS) callUser('treadle is done');
           interrupt.signal.removeEventListener('abort', onAbort);
           clearInterval(tick);
           run = undefined;
+          used = { ...used, usage: NO_USAGE };
           refresh();
         },
       };
@@ -328,6 +357,10 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
         settleText([`  ${oneLine(typeof value === 'string' ? value : JSON.stringify(value), width())}`]);
       return value;
     },
+    async confirm(question) {
+      settleText(['', question]);
+      return ask<boolean>((answer) => confirmPanel({ answer, onKey }), false);
+    },
     writeLine: (line) => settleText([line]),
     outlivesInterrupt: true,
     close,
@@ -339,6 +372,10 @@ interface StartedView {
   readonly steer: (text: string) => void;
   readonly view: RunView;
   readonly since: number;
+}
+
+function titleOf(text: string): string {
+  return `\u001b]0;${text}${BELL}`;
 }
 
 /** The same for arguments with the same meaning. */

@@ -27,6 +27,7 @@ export interface Chat {
   spent(): Spent;
   /** Forgets the conversation, not its runs. */
   clear(): void;
+  compact(focus: string): Promise<string>;
   narrowings(): readonly Narrowing[];
   lift(source: string): boolean;
 }
@@ -58,6 +59,11 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
       chat.clear();
       return 'The conversation is empty. Earlier messages are not sent any more.';
     },
+  },
+  '/compact': {
+    help: 'Replace the conversation by a summary, in which WHAT MATTERS is kept',
+    argument: '[WHAT MATTERS]',
+    run: (chat, focus) => chat.compact(focus),
   },
   '/lift': {
     help: 'Show what narrows the conversation, or lift the narrowing of SOURCE',

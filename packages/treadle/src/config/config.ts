@@ -60,7 +60,7 @@ export interface ModelEntry {
   readonly model?: string;
   readonly base_url?: string;
   readonly api_key_env?: string;
-  /** For ollama: the context window that the model is loaded with. */
+  /** The context window. Ollama loads the model with it. */
   readonly context_tokens?: number;
   /** False: the model takes no images, or no files such as PDFs. */
   readonly images?: boolean;
@@ -284,7 +284,7 @@ function entryProblems(
   entry: ModelEntry,
   { name, names }: { readonly name: string; readonly names: readonly string[] },
 ): string[] {
-  const { provider = 'openai', model, base_url, context_tokens, fallback = [], price, headers_env = {} } = entry;
+  const { provider = 'openai', model, base_url, fallback = [], price, headers_env = {} } = entry;
   const problems: string[] = [];
   for (const unused of provider === 'demo' ? OF_HTTP.filter((one) => entry[one] !== undefined) : []) {
     problems.push(`${path}.${unused} has no effect on the demo model. Remove it, or name another provider`);
@@ -306,9 +306,6 @@ function entryProblems(
       `${path}.base_url contains a password or a key, which do not belong in a file. Put the key in an environment ` +
         `variable, and name the variable with api_key_env`,
     );
-  }
-  if (context_tokens !== undefined && provider !== 'ollama') {
-    problems.push(`${path}.context_tokens is only for the provider ollama, and this is ${provider}. Remove it`);
   }
   for (const other of fallback) {
     if (other === name) problems.push(`${path}.fallback names the entry itself. Name other entries, or remove it`);

@@ -82,10 +82,6 @@ describe('errors name the file, the path and what is allowed', () => {
       '[models.a]\nprovider = "ollama"\nmodel = "m"\ncontext_tokens = 0',
       'models.a.context_tokens must be a whole number from 1, but is 0.',
     ],
-    [
-      '[models.a]\nmodel = "m"\ncontext_tokens = 8192',
-      'models.a.context_tokens is only for the provider ollama, and this is openai. Remove it.',
-    ],
     ['[models.a]\nmodel = "m"\nbase_url = "host/v1"', 'models.a.base_url must be an address such as https://host/v1.'],
     [
       '[models.a]\nmodel = "m"\nfallback = "b"',

@@ -26,7 +26,9 @@ type NewName =
   | 'session'
   | 'task'
   | 'trace'
-  | 'labels';
+  | 'labels'
+  | 'toolChoice'
+  | 'compaction';
 
 /** Options that the driver sets, and those that the command does not offer. */
 export type NotGiven = Exclude<keyof LoopOptions, RunName | NewName>;
@@ -76,6 +78,8 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   task: 'new',
   trace: 'new',
   labels: 'new',
+  toolChoice: 'new',
+  compaction: 'new',
 
   journal: 'driver',
   signal: 'driver',
@@ -91,11 +95,9 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   crashLimit: { why: 'The default fits.' },
   maxResultChars: { why: 'The default fits.' },
   holdIdleMs: { why: 'The default fits.' },
-  toolChoice: { why: 'The model decides. --tools says which tools it has.' },
-  allowedTools: { why: 'As toolChoice.' },
+  allowedTools: { why: 'The model decides. --tools says which tools it has.' },
   outputCheck: { why: 'The answer is printed when it is checked, so it can be repaired.' },
-  compaction: { why: 'A conversation that is too long is told to the user, who begins another one.' },
-  summariser: { why: 'As compaction.' },
+  summariser: { why: 'The model of the run knows best what it needs.' },
   retryLater: { why: 'A person waits for the answer.' },
   prepareTurn: { why: 'Turns are prepared by programs. [hooks] has what checks and records.' },
   exposes: { why: 'The policy and the tools say what calls expose.' },

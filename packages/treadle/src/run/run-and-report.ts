@@ -1,4 +1,12 @@
-import type { Event, LoopResult, RunStore, StartedRun, Tool, Waiting } from '@treadle/core';
+import {
+  userText,
+  type Event,
+  type LoopResult,
+  type RunStore,
+  type StartedRun,
+  type Tool,
+  type Waiting,
+} from '@treadle/core';
 import { EXIT, type Values } from '../command-line/command.ts';
 import {
   followUpCommand,
@@ -13,7 +21,7 @@ import { shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { printable } from '../terminal/printable.ts';
-import { timestampText } from '../terminal/quantities.ts';
+import { plural, timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { NO_STATUS, statusLine, type StatusLine } from '../terminal/status-line.ts';
@@ -124,6 +132,12 @@ export async function runAndReport(options: {
       user: userName(),
       logCalls,
     });
+    if (canAsk && !values.json && 'input' in start && isAtTurnLimit(result) && !interrupt.signal.aborted) {
+      screen.endLine();
+      writeLine(`It has taken ${plural(result.turns, 'turn')} and is not done.`);
+      if (/^y(es)?$/i.test((await ask('Continue? [y/N] '))?.trim() ?? ''))
+        return await runAndReport({ ...options, start: continued(start, result) });
+    }
   } finally {
     interrupt.release();
     screen.status.hide();
@@ -145,6 +159,15 @@ export async function runAndReport(options: {
     return EXIT.denied;
   }
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+function isAtTurnLimit({ outcome }: LoopResult): boolean {
+  return outcome?.type === 'exhausted' && outcome.limit === 'turns';
+}
+
+/** Another run that goes on where one has reached its turn limit. */
+function continued(start: RunStart, { messages, carried }: LoopResult): RunStart {
+  return { ...start, input: [...messages, userText('Continue.')], ...(carried && { carried }) };
 }
 
 /** For the end of a run. Why, and how to allow the call, was written when it was denied. */

@@ -75,6 +75,7 @@ export const runCommand: Command = defineCommand({
     const screen = runScreen(io, { ...values, answerOnly: output !== undefined });
     const { writeLine } = screen;
     const session = await openSession(values, io, {
+      defaults: { maxTurns: 100 },
       canAsk: canAskOn(io),
       writeLine,
     });

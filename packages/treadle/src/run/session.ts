@@ -20,7 +20,7 @@ import {
   type LocationValues,
   type SessionValues,
 } from '../command-line/flags.ts';
-import { chooseModel } from '../config/choose-model.ts';
+import { chooseModel, type ModelChoice } from '../config/choose-model.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openLedgers } from '../config/budgets.ts';
@@ -72,6 +72,10 @@ export interface Session {
   readonly agents: SessionAgents | undefined;
   /** Messages for the user before anything runs. */
   readonly notices: readonly string[];
+  /** The tokens that the model can read, as far as it is known. */
+  readonly contextWindow: number;
+  /** Those of them that say how commands are confined, and which instructions of the project apply. */
+  readonly place: { readonly sandbox?: string | undefined; readonly instructions?: string | undefined };
   /** All tools that a run may be offered on the way, as they are now. */
   allTools(): readonly Tool[];
   /** The tools for another run, with those of these names that an earlier one has found. */
@@ -167,10 +171,11 @@ export async function openSession(
     onRefused: (tool, reason) => noteDenied(tool, `${tool} is denied: ${exactLine(reason)}`),
     place: device?.place,
   });
+  let contextWindow = contextOf(choice);
   const savedRules = await openSavedRules(context);
   let runOptions: Session['options'] = {
     ...defaults,
-    carried: withSaved(undefined, savedRules),
+    ...withSaved(undefined, savedRules),
     // The user of a device always gets an answer.
     ...(device && { maxTurns: 10, closingTurn: true }),
     model,
@@ -182,6 +187,7 @@ export async function openSession(
     tools,
     policy,
     ...bounds,
+    compaction: { tokens: Math.floor(contextWindow * COMPACT_AT) },
     ...(values.finish && { finish: values.finish }),
     ...(ledger && { ledger }),
     ...hooks,
@@ -214,6 +220,10 @@ export async function openSession(
     savedRules,
     deniedTools,
     notices,
+    get contextWindow() {
+      return contextWindow;
+    },
+    place: { sandbox: sandbox?.notice, instructions: agentsNotice(agents.files) },
     skills,
     whyUntrusted,
     agents: named,
@@ -229,7 +239,8 @@ export async function openSession(
       const next = await openModel(other);
       // Tasks use the same model.
       own = await chooseOwn(next);
-      runOptions = { ...runOptions, model: next };
+      contextWindow = contextOf(other);
+      runOptions = { ...runOptions, model: next, compaction: { tokens: Math.floor(contextWindow * COMPACT_AT) } };
       return other.notice;
     },
     async reloadPackages() {
@@ -262,9 +273,23 @@ export async function openSession(
  * have this name.
  */
 const COMMAND = { subject: 'treadle:command', tenant: 'default', scopes: ['tools:execute'] };
+/** The share of the context of the model from which on what has been said is compacted. */
+export const COMPACT_AT = 0.8;
+/** What most models have at least. */
+const USUAL_CONTEXT = 128_000;
+
+function contextOf(choice: ModelChoice): number {
+  return ('contextTokens' in choice && choice.contextTokens) || USUAL_CONTEXT;
+}
+
 /** What a run takes over, and what the user has allowed for every conversation. */
-export function withSaved(carried: Carried | undefined, { grants }: Pick<SavedRules, 'grants'>): Carried {
-  return { ...carried, principal: COMMAND, grants: [...grants, ...(carried?.grants ?? [])] };
+export function withSaved(
+  carried: Carried | undefined,
+  { grants }: Pick<SavedRules, 'grants'>,
+): { readonly carried?: Carried } {
+  if (grants.length === 0) return carried ? { carried } : {};
+  const all = { ...carried, principal: COMMAND, grants: [...grants, ...(carried?.grants ?? [])] };
+  return { carried: all };
 }
 
 /** Marks them in lists. */

@@ -1,0 +1,300 @@
+import {
+  addUsage,
+  messageOf,
+  NO_USAGE,
+  stableJson,
+  userText,
+  type Carried,
+  type Item,
+  type LoopResult,
+  type Narrowing,
+  type StartedRun,
+} from '@treadle/core';
+import type { ResourceKeeper } from '@treadle/store';
+import type { SavedRules } from '../policy/saved-rules.ts';
+import { approveByFlag, touchText, userName } from '../run/ask-approval.ts';
+import { driveRun, type ApprovalRequest, type DriveRunOptions, type RunStart } from '../run/drive-run.ts';
+import { optionsOfEveryRun } from '../run/loop-options.ts';
+import { outcomeText, workText } from '../run/outcome-text.ts';
+import { nextSteps } from '../run/run-and-report.ts';
+import { COMPACT_AT, withSaved, type Session } from '../run/session.ts';
+import { withSkills } from '../skills/command-skills.ts';
+import type { Colours } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { durationText, plural, usageText } from '../terminal/quantities.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import type { Dialogue } from './dialogue.ts';
+import type { LastConversation } from './last-conversation.ts';
+import type { Spent } from './slash-commands.ts';
+
+/** Each message of the user starts a run, whose input is the conversation so far. */
+export interface Conversation {
+  /** `skills`: those that the user named. */
+  send(text: string, skills?: readonly string[]): Promise<Ending>;
+  /** Resumes the run of the conversation that its process has lost, or that waits for something. */
+  resume(): Promise<Ending>;
+  /** Replaces the conversation by a summary. `focus`: what matters. Returns a text for the user. */
+  compact(focus: string): Promise<string>;
+  spent(): Spent;
+  clear(): void;
+  /** What narrows the conversation now. */
+  narrowings(): readonly Narrowing[];
+  /** Undoes the narrowing of a source from the next message on. False: there is none. */
+  lift(source: string): boolean;
+  /** Messages that the user entered when the run could not accept them any more. Send them next. */
+  readonly unsent: string[];
+}
+
+/** How a run ended, for the chat. */
+export interface Ending {
+  readonly isInterrupted: boolean;
+  readonly isTerminated: boolean;
+}
+
+export interface ConversationOptions {
+  readonly session: Session;
+  readonly keeper: ResourceKeeper;
+  readonly io: Io;
+  readonly dialogue: Dialogue;
+  readonly colours: Colours;
+  readonly logCalls: DriveRunOptions['logCalls'];
+  /** For the commands that continue a run which waits for something. */
+  readonly resuming: Parameters<typeof nextSteps>[1];
+  /** The user has approved everything with --yes. */
+  readonly yes: boolean;
+  /** The conversation that is continued. */
+  readonly last: LastConversation | undefined;
+  /** The names of skills that the first message activates. */
+  readonly skills: readonly string[];
+  /** A line with time, tokens and cost follows each answer. */
+  readonly showsUsage: boolean;
+}
+
+const NOTHING = { messages: [], carried: undefined } as const;
+const NOT_STOPPED: Ending = { isInterrupted: false, isTerminated: false };
+
+export function startConversation(options: ConversationOptions): Conversation {
+  const { session, keeper, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
+  /** Skills that the next message activates. */
+  const atFirst = [...options.skills];
+  let { messages, carried }: Pick<LastConversation, 'messages' | 'carried'> = options.last ?? NOTHING;
+  /** The run of the last message, which has left its shells. */
+  let previous = options.last?.run.runId;
+  let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
+  /** The tokens of the last request of the conversation and its reply. */
+  let contextTokens = 0;
+  const unsent: string[] = [];
+  /** Sources of narrowings that the user has lifted since the last message. */
+  const lifted = new Set<string>();
+  const narrowings = (): readonly Narrowing[] =>
+    (carried?.narrow ?? []).filter(({ source }) => source === undefined || !lifted.has(source));
+  /** Names of tools that were offered on the way. */
+  const found = new Set<string>();
+
+  const onFact = (item: Item): void => {
+    if (item.type !== 'fact') return;
+    const { event } = item;
+    // What one message has found is there for the next.
+    if (event.type === 'tools-changed') for (const { name } of event.tools) found.add(name);
+    else if (event.type === 'model-replied') {
+      contextTokens = event.usage.inputTokens + event.usage.outputTokens;
+    }
+  };
+  const count = (result: LoopResult, isMessage: boolean): void => {
+    spent = {
+      messages: spent.messages + (isMessage ? 1 : 0),
+      turns: spent.turns + result.turns,
+      calls: spent.calls + result.calls,
+      usage: addUsage(spent.usage, result.usage),
+    };
+  };
+
+  /** Drives one run on the screen. Undefined: it could not be started. */
+  const drive = async (
+    makeStart: () => RunStart,
+    { isMessage }: { readonly isMessage: boolean },
+  ): Promise<{ readonly ending: Ending; readonly result: LoopResult }> => {
+    let live: StartedRun | undefined;
+    const interrupt = catchInterrupt(io);
+    const steering: Promise<unknown>[] = [];
+    const toSave: ApprovalRequest[] = [];
+    const steer = async (more: string): Promise<void> => {
+      const sent = await live?.send(more).catch(() => false);
+      if (!sent) unsent.push(more);
+    };
+    const shown = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
+    try {
+      for (const notice of await session.reloadPackages()) dialogue.writeLine(notice);
+      const result = await driveRun({
+        start: makeStart(),
+        allTools: session.allTools,
+        store: session.store,
+        signal: interrupt.signal,
+        stopping: 'cancel',
+        onItem(item) {
+          onFact(item);
+          shown.onItem(item);
+        },
+        logCalls,
+        onLive(started) {
+          live = started;
+          // In the journal of the run that begins with it.
+          for (const source of lifted) void started.liftNarrowing(userName(), source).catch(() => {});
+          lifted.clear();
+          session.follow(started);
+        },
+        approve: yes
+          ? approveByFlag
+          : async (request, others) => {
+              const decision = await dialogue.approve(request, others, session.explain);
+              if (decision.saved) toSave.push(decision.request ?? request);
+              return decision;
+            },
+        answer: dialogue.answer,
+        onRefused: dialogue.writeLine,
+        user: userName(),
+      });
+      count(result, isMessage);
+      for (const line of await saveRules(session.savedRules, toSave, result.carried)) dialogue.writeLine(line);
+      shown.endReply();
+      return {
+        result,
+        ending: { isInterrupted: interrupt.signal.aborted, isTerminated: interrupt.isTerminated },
+      };
+    } finally {
+      shown.end();
+      interrupt.release();
+      await Promise.all(steering);
+    }
+  };
+  const report = (result: LoopResult): void => {
+    const ending = outcomeText(result);
+    if (ending) dialogue.writeLine(colours.red(ending));
+    if (showsUsage) {
+      const used = [durationText(result.durationMs), workText(result), usageText(result.usage)];
+      dialogue.writeLine(colours.dim(used.join(', ')));
+    }
+    if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
+  };
+  /** Drives a run of the conversation, which then is what the run leaves. Goes on at the turn limit if the user wants that. */
+  const converse = async (makeStart: () => RunStart): Promise<Ending> => {
+    const { result, ending } = await drive(makeStart, { isMessage: true });
+    ({ messages, carried } = { carried: undefined, ...result });
+    previous = result.runId;
+    report(result);
+    const { outcome } = result;
+    if (outcome?.type === 'exhausted' && outcome.limit === 'turns' && !ending.isInterrupted) {
+      const goOn = await dialogue.confirm(`It has taken ${plural(result.turns, 'turn')} and is not done. Continue?`);
+      if (goOn) return send('Continue.');
+    }
+    return ending;
+  };
+  const startOf = (given: Pick<LoopStart, 'input' | 'narrow' | 'carried'>): LoopStart => ({
+    ...session.options,
+    tools: session.toolsWith(found),
+    ...withSaved(carried, session.savedRules),
+    ...given,
+    kept: keeper.after(previous),
+  });
+  const compact = async (focus: string): Promise<string> => {
+    if (messages.length === 0) return 'The conversation is empty. There is nothing to compact.';
+    const before = contextTokens;
+    const { result } = await drive(
+      () => ({
+        ...startOf({ input: [...messages, userText(compactionRequest(focus))] }),
+        // The tools stay in the request, because the history has calls of them.
+        toolChoice: 'none',
+        maxTurns: 1,
+        labels: { ...session.options.labels, [PURPOSE]: COMPACTION },
+      }),
+      { isMessage: false },
+    );
+    if (result.outcome?.type !== 'completed' || result.text.trim() === '') {
+      return `The conversation was not compacted. ${outcomeText(result) ?? 'The summary is empty.'}`;
+    }
+    messages = [userText(`Summary of the conversation so far; the original messages are left out:\n\n${result.text}`)];
+    contextTokens = result.usage.outputTokens;
+    return `Compacted the conversation from ${plural(before, 'token')} to this summary. The runs in the store stay whole.`;
+  };
+  /** Makes room before the history is so long that the model rejects it. */
+  const compactIfLong = async (): Promise<void> => {
+    if (!session.options.compaction || contextTokens < session.contextWindow * COMPACT_AT) return;
+    dialogue.writeLine(colours.dim('The conversation fills most of the context of the model. It is compacted first.'));
+    dialogue.writeLine(await compact(''));
+  };
+  const send = async (text: string, skills: readonly string[] = []): Promise<Ending> => {
+    const named = [...skills, ...atFirst.splice(0)];
+    let given: ReturnType<typeof withSkills>;
+    try {
+      await compactIfLong();
+      given = withSkills([...messages, userText(text)], session.skills, named);
+    } catch (error) {
+      dialogue.writeLine(messageOf(error));
+      return NOT_STOPPED;
+    }
+    return converse(() => startOf(given));
+  };
+  return {
+    send,
+    compact,
+    async resume() {
+      const { run } = options.last!;
+      return converse(() => ({
+        ...optionsOfEveryRun(session.options),
+        runId: run.runId,
+        tools: session.allTools(),
+        acceptChangedTools: true,
+        kept: keeper.after(run.runId),
+      }));
+    },
+    unsent,
+    spent: () => spent,
+    narrowings,
+    lift(source) {
+      const isNarrowed = narrowings().some((one) => one.source === source);
+      if (isNarrowed) lifted.add(source);
+      return isNarrowed;
+    },
+    clear() {
+      ({ messages, carried } = NOTHING);
+      contextTokens = 0;
+      if (previous !== undefined) void keeper.drop(previous);
+      previous = undefined;
+      found.clear();
+    },
+  };
+}
+
+type LoopStart = Exclude<RunStart, { readonly runId: string; readonly input?: never }> &
+  Pick<Session['options'], 'labels'>;
+
+/** The label that says what a run of the command was for, unless it is a message. */
+export const PURPOSE = 'purpose';
+export const COMPACTION = 'compaction';
+
+function compactionRequest(focus: string): string {
+  return (
+    'Summarise this conversation for yourself, so that you can continue from the summary alone: what was asked, what was ' +
+    'done and found out (with names, numbers and paths as they are), what was decided, and what is left to do. Do not call ' +
+    `tools, and answer with nothing but the summary.${focus === '' ? '' : ` What matters most: ${focus}`}`
+  );
+}
+
+/** Saves the rules for calls that the user has allowed for later conversations, too. Returns lines for the user. */
+async function saveRules(
+  rules: SavedRules,
+  requests: readonly ApprovalRequest[],
+  carried: Carried | undefined,
+): Promise<readonly string[]> {
+  if (requests.length === 0) return [];
+  const touched = new Set(requests.map(({ call, touches = [] }) => stableJson([call.name, touches])));
+  const grants = (carried?.grants ?? []).filter(({ tool, touches }) => touched.has(stableJson([tool, touches])));
+  try {
+    const saved = await rules.save(grants);
+    return saved.map(
+      ({ tool, touches }) => `Saved in ${rules.file}: ${tool} may always do this: ${touches.map(touchText).join('; ')}`,
+    );
+  } catch (error) {
+    return [`The rule was not saved: ${messageOf(error)}`];
+  }
+}
