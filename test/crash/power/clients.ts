@@ -83,6 +83,11 @@ const WITH_READER: readonly Scenario[] = [
   live,
   socket,
   deleteWhileRead,
+  listed,
+  mcpTask,
+  agent,
+  message,
+  frontEnd,
 ];
 const SCENARIOS: readonly Scenario[] = [...WITH_READER, keyed, keyed];
 
@@ -202,6 +207,113 @@ async function deleteWhileRead(note: Note, [one, other]: Servers, random: Random
     note({ type: 'deleted', id });
   };
   await allOf([remove(), look()]);
+}
+
+/** A response in the list of all, and its trace, at the other server. */
+async function listed(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(one, '/v1/responses', { input: task(random), background: true }));
+  for (let status = ''; !ENDED.includes(status);) {
+    const { data } = await get<{ readonly data: readonly Response[] }>(other, '/v1/responses?limit=50');
+    // Others may be deleted.
+    const found = data.find((response) => response.id === id);
+    if (found) noteResponse(note, found);
+    status = found?.status ?? 'completed';
+  }
+  const trace = await get<{ readonly run_id: string; readonly status: string }>(other, `/v1/traces/${id}`);
+  if (ENDED.includes(trace.status)) note({ type: 'ended', run: trace.run_id, status: trace.status });
+}
+
+/** A call of a tool as a task of an older client, in a session that both servers have. */
+async function mcpTask(note: Note, [one, other]: Servers): Promise<void> {
+  const accept = { ...JSON_HEADERS, accept: 'application/json, text/event-stream' };
+  const opening = { protocolVersion: '2025-11-25', capabilities: {}, clientInfo: { name: 'test', version: '1' } };
+  const body = JSON.stringify({ jsonrpc: '2.0', id: 0, method: 'initialize', params: opening });
+  const opened = await fetch(`${one}/mcp`, { method: 'POST', headers: accept, body });
+  await opened.text();
+  const session = { 'mcp-session-id': opened.headers.get('mcp-session-id')!, 'mcp-protocol-version': '2025-11-25' };
+  const ask = async (url: string, method: string, params: object): Promise<AskedTask> => {
+    const asked = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params });
+    const answer = await request(url, '/mcp', { method: 'POST', headers: { ...accept, ...session }, body: asked });
+    return (JSON.parse(/^data: (\{.*)$/m.exec(answer)![1]!) as { readonly result: AskedTask }).result;
+  };
+  const call = { name: 'read', arguments: { path: 'notes.txt' }, task: { ttl: 60_000 } };
+  const { taskId } = (await ask(one, 'tools/call', call)).task!;
+  note({ type: 'record', id: taskId });
+  const poll = async (url: string): Promise<void> => {
+    for (let status = ''; !ENDED.includes(status);) {
+      ({ status = '' } = await ask(url, 'tasks/get', { taskId }));
+      // A call whose result is an error has failed as a task.
+      if (ENDED.includes(status)) note({ type: 'ended', run: taskId, status: 'completed' });
+    }
+  };
+  await allOf([poll(one), poll(other)]);
+}
+
+interface AskedTask {
+  readonly task?: { readonly taskId: string };
+  readonly status?: string;
+}
+
+/** An agent in the background, whose result the other server is asked for. */
+async function agent(note: Note, [one, other]: Servers): Promise<void> {
+  const body = { inputs: { question: 'read notes.txt' }, background: true };
+  const { run_id: run } = await send<AskedAgent>(one, '/v1/agents/helper/invoke-iterative', body);
+  const id = `inv_${run}`;
+  note({ type: 'record', id });
+  for (let isOpen = true; isOpen;) {
+    const { status } = await get<AskedAgent>(other, `/v1/agents/helper/runs/${run}`);
+    isOpen = status === 'in_progress';
+    if (!isOpen) note({ type: 'record', id, status: 'completed' });
+  }
+}
+
+interface AskedAgent {
+  readonly run_id: string;
+  /** Absent: it has a result. */
+  readonly status?: string;
+}
+
+/** The same message of Anthropic's API, with a key, at both servers, and a streamed one. */
+async function message(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const headers = { 'idempotency-key': `message_${random()}` };
+  const body = { model: 'play', max_tokens: 99, messages: [{ role: 'user', content: task(random) }] };
+  for (const url of [one, other]) {
+    const { id } = await send<{ readonly id: string }>(url, '/v1/messages', body, headers);
+    note({ type: 'ended', run: id.replace('msg_', 'resp_'), status: 'completed' });
+  }
+  let run = '';
+  await readEvents(one, '/v1/messages', { ...body, stream: true }, ({ message: begun, content_block: block }) => {
+    run ||= String((begun as { readonly id: string } | undefined)?.id).replace('msg_', 'resp_');
+    const { type, content } = (block ?? {}) as { readonly type?: string; readonly content?: readonly Text[] };
+    if (type === 'mcp_tool_result') for (const { text } of content!) note({ type: 'item', run, text });
+  });
+}
+
+interface Text {
+  readonly text: string;
+}
+
+/** An answer in the protocols of both front ends: begun at one server, and continued at the other. */
+async function frontEnd(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const id = `chat_${random()}`;
+  const content = task(random);
+  const ui = { id, messages: [{ id: 'm', role: 'user', parts: [{ type: 'text', text: content }] }] };
+  const more = { runId: 'r', tools: [], context: [], state: {}, forwardedProps: {} };
+  const agUi = { ...more, threadId: id, messages: [{ id: 'm', role: 'user', content }] };
+  const noteResult = ({ toolCallId, output, content: result = output }: Event): void => {
+    const run = /^call_([\da-f]{32})_/.exec(String(toolCallId))?.[1];
+    if (run !== undefined && typeof result === 'string') note({ type: 'item', run: `resp_${run}`, text: result });
+  };
+  const path = random() < 0.5 ? '/v1/chat/ui' : '/v1/chat/ag-ui';
+  const answer = readEvents(one, path, path.endsWith('ag-ui') ? agUi : ui, noteResult);
+  const follow = async (): Promise<void> => {
+    // The conversation begins after its request.
+    for (let isOpen = true; isOpen;) {
+      await readEvents(other, `${path}/${id}/stream`, undefined, noteResult).catch(notFound);
+      isOpen = await Promise.race([answer.then(() => false), delay(5, true)]);
+    }
+  };
+  await allOf([answer, follow()]);
 }
 
 /** Notes the facts in the events of a response that are not stored as events. */

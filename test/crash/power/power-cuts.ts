@@ -50,6 +50,17 @@ secret_env = "HOOK_SECRET"
 allow_private = true
 `;
 
+const HELPER = `---
+name: helper
+description: Answers questions about files.
+inputs:
+  question: { type: string, required: true, description: The question }
+tools: [read, glob, grep]
+---
+
+Answer the question.
+`;
+
 export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promise<PowerCuts> {
   const random = randomFrom(seed);
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-power-'));
@@ -57,6 +68,8 @@ export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promi
   const receiver = await webhookReceiver((run) => clients?.noteRun(run));
   writeFileSync(path.join(folder, 'treadle.toml'), settings(receiver.url));
   writeFileSync(path.join(folder, 'notes.txt'), 'the word is treadle\n');
+  mkdirSync(path.join(folder, 'agents'));
+  writeFileSync(path.join(folder, 'agents', 'helper.md'), HELPER);
   const facts: Fact[] = [];
   let told: readonly Fact[] = [];
   const lost: string[] = [];

@@ -4,11 +4,15 @@ import type { Store } from '@treadle/store';
 export type Fact =
   /** `output` and `status`: of a response that has ended. */
   | { readonly type: 'response'; readonly id: string; readonly status?: string; readonly output?: unknown }
+  /** What another API than that of responses has stored. `status`: it has ended. */
+  | { readonly type: 'record'; readonly id: string; readonly status?: string }
   | { readonly type: 'deleted'; readonly id: string }
   | { readonly type: 'event'; readonly stream: string; readonly seq: number; readonly event: object }
   | { readonly type: 'entry'; readonly run: string; readonly seq: number; readonly entry: object }
   /** The run had so many entries, and this status then. */
   | { readonly type: 'run'; readonly id: string; readonly entries: number; readonly status: string }
+  /** The run has ended. */
+  | { readonly type: 'ended'; readonly run: string; readonly status: string }
   /** A text in an item that the client of a run has received. */
   | { readonly type: 'item'; readonly run: string; readonly text: string }
   | { readonly type: 'key'; readonly key: string; readonly id: string };
@@ -36,6 +40,11 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
         const { output } = (record.response ?? {}) as { readonly output?: unknown };
         return fact.output === undefined || isSame(output, fact.output) ? undefined : 'has another output';
       }
+      case 'record': {
+        const record = await store.requests.head(TENANT, fact.id);
+        if (!record) return 'does not exist';
+        return fact.status === undefined || record.status === fact.status ? undefined : `is ${record.status}`;
+      }
       case 'deleted':
         return (await store.requests.head(TENANT, fact.id)) ? 'exists' : undefined;
       case 'event': {
@@ -53,6 +62,10 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
         if (!run) return 'does not exist';
         if (run.entries < fact.entries) return `has ${run.entries} entries`;
         return run.entries > fact.entries || run.status === fact.status ? undefined : `is ${run.status}`;
+      }
+      case 'ended': {
+        const [run] = await store.list({ runId: fact.run, limit: 1 });
+        return run?.status === fact.status ? undefined : `is ${run?.status}`;
       }
       case 'item':
         return JSON.stringify(await entriesOf(fact.run)).includes(JSON.stringify(fact.text))
