@@ -1,4 +1,5 @@
 /** Runs the attacks without a sandbox and in an engine, as the user of this process. Prints an `AttackReport`. */
+import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { installedEngine, probeEngine, sandboxed, type EngineName, type PromiseName } from '@treadle/tools/sandbox';
@@ -44,6 +45,7 @@ async function closedBy(scripts: readonly string[]): Promise<AttackReport['close
     }
     return { texts, left: LEFT.filter((path) => existsSync(join(world.folder, path))) };
   } finally {
+    execFileSync('chmod', ['-R', 'u+rwX', world.folder]);
     await world.close();
   }
 }

@@ -11,7 +11,7 @@ import type { World } from './world.ts';
  */
 export interface Attack {
   readonly name: string;
-  /** What it would break. Programs that fill the disk are not among them: they would end all others. */
+  /** What it would break. */
   readonly promise: PromiseName;
   readonly sh?: string;
   readonly py?: string;
@@ -406,6 +406,18 @@ for top, folders, names in os.walk('/proc'):
     inFolder('.git', 'objects', 'info', 'alternates'),
   ),
   leaves(
+    'set a program for a cherry-pick that goes on',
+    'protected',
+    `mkdir -p .git/sequencer; printf '[options]\\n\\tstrategy = evil\\n' >.git/sequencer/opts`,
+    inFolder('.git', 'sequencer', 'opts'),
+  ),
+  leaves(
+    'create what a link in the repository leads to',
+    'protected',
+    'mkdir -p later/remotes; : >later/remotes/origin',
+    inFolder('later', 'remotes', 'origin'),
+  ),
+  leaves(
     'set a program for another worktree',
     'protected',
     ': >.git/worktrees/other/config.worktree',
@@ -659,6 +671,27 @@ os.kill(pid, 9)`,
   calls('add a key to the keyring', 'keyring', [248, 217], `b'user', os.environ['MARK'].encode(), b'x', 1, -3`),
   calls('read the session keyring', 'keyring', [250, 219], '0, -3, 1, 0, 0'),
   calls('request a key', 'keyring', [249, 218], `b'user', b'treadle:none', 0, 0`),
+  {
+    name: 'read the log of the kernel by a call',
+    promise: 'devices',
+    py: `
+if libc.klogctl(3, ctypes.create_string_buffer(4096), 4096) > 0: print('WORKED')`,
+  },
+  {
+    name: 'take space without writing',
+    promise: 'disk',
+    py: `
+fd = os.open('space1', os.O_CREAT | os.O_RDWR)
+libc.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_long]
+if libc.fallocate(fd, 0, 0, 1000000) == 0: print('WORKED')`,
+  },
+  {
+    name: 'take space by a control call',
+    promise: 'disk',
+    py: `
+fd = os.open('space2', os.O_CREAT | os.O_RDWR)
+fcntl.ioctl(fd, 0x4030582a, struct.pack('hhqqii16s', 0, 0, 0, 1000000, 0, 0, b'')); print('WORKED')`,
+  },
   calls('load a program into the kernel', 'ptrace', [321, 280], '0, 0, 0'),
   calls('watch the processor', 'ptrace', [298, 241], '0, 0, -1, -1, 0'),
   calls('handle page faults', 'ptrace', [323, 282], '0x7fffffff'),

@@ -23,6 +23,7 @@ import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
 import { mcpServer } from '@treadle/tools/mcp';
 import { needs } from '../needs.ts';
 import { useDisk } from '../on-disk.ts';
+import { PROCESS_ENV } from '../process-env.ts';
 
 useDisk();
 
@@ -247,6 +248,27 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
 
   it('reports a missing program as it is reported without a sandbox', async () => {
     await expect(opened().start({ argv: ['treadle-missing-program'] })).rejects.toMatchObject({ code: 'ENOENT' });
+  });
+
+  it('passes on no descriptor that this process has inherited', () => {
+    const program = `
+      import { local } from '@treadle/tools';
+      import { installedEngine, sandboxed } from '@treadle/tools/sandbox';
+      const { exec } = sandboxed(local(process.argv[1]), installedEngine('bubblewrap'));
+      const { output } = await exec.start({ argv: ['bash', '-c', 'ls -l /proc/1/fd /proc/self/fd; cat /proc/self/fd/100/*'] });
+      for await (const { bytes } of output) process.stdout.write(bytes);
+      process.exit();`;
+    const outside = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-outside-')));
+    writeFileSync(join(outside, 'note'), 'of the host');
+    const node = [process.execPath, '--conditions=treadle-source', '--input-type=module', '-e', program, folder];
+    const text = execFileSync('bash', ['-c', 'exec 100<"$0"; exec "$@" 2>&1', outside, ...node], {
+      encoding: 'utf8',
+      env: PROCESS_ENV,
+      cwd: import.meta.dirname,
+    });
+    expect(text).toContain('0 -> ');
+    expect(text).not.toMatch(/100 -> |of the host/);
+    rmSync(outside, { recursive: true });
   });
 
   it('refuses a folder that contains the home folder', () => {

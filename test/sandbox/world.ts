@@ -103,6 +103,7 @@ export async function openWorld(): Promise<World> {
   write(join(folder, '.agents', 'skills', 'one', 'SKILL.md'), 'A skill.');
   write(join(folder, 'plain.txt'), 'plain');
   symlinkSync(outside, join(folder, 'leads-out'));
+  symlinkSync('../later/remotes', join(folder, '.git', 'remotes'));
   for (const place of ['/tmp', '/var/tmp', '/dev/shm']) writeFileSync(join(place, mark), SECRET);
 
   const servers: Server[] = [];

@@ -53,15 +53,20 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       const inputs = [box.filter].filter((path) => path !== undefined);
       const outputs = [box.group].filter((path) => path !== undefined);
       const gateFd = 3 + inputs.length + outputs.length;
+      const { inherited = [] } = box;
       const options = boxOptions(box, facts);
       const argv = [
         ...(box.joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, box.joins, box)),
         program,
         ...options,
         '--',
-        '/bin/sh',
+        shellFor(inherited),
         '-c',
-        limitScript(box.limits, { groupFd: box.group === undefined ? undefined : gateFd - 1, gateFd }),
+        limitScript(box.limits, {
+          groupFd: box.group === undefined ? undefined : gateFd - 1,
+          gateFd,
+          closes: inherited,
+        }),
         'sh',
         ...request.argv,
       ];
@@ -108,6 +113,14 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       }),
     }),
   };
+}
+
+/** Not from PATH, which may name folders that programs can write. */
+function shellFor(inherited: readonly number[]): string {
+  if (inherited.length === 0) return '/bin/sh';
+  const bash = ['/bin/bash', '/usr/bin/bash'].find((path) => existsSync(path));
+  if (bash !== undefined) return bash;
+  throw new Error(`Treadle was started with open descriptors (${inherited.join(', ')}), which only bash can close.`);
 }
 
 /** The keeper has masked some files before, at the same places. */

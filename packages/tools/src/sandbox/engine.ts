@@ -102,6 +102,8 @@ export interface Box {
   readonly limits: BoxLimits;
   /** The file by which a process joins a group that limits their number. Absent: the limit of the user is all there is. */
   readonly group?: string | undefined;
+  /** Descriptors that programs would inherit from this process. */
+  readonly inherited?: readonly number[] | undefined;
   /** The file with the system call filter. Absent: this machine has none. */
   readonly filter?: string | undefined;
 }
@@ -121,16 +123,24 @@ export interface BoxLimits extends DiskReserve {
 /** Where the proxy listens inside. */
 export const PROXY_PORT = 3128;
 
+export interface ScriptDescriptors {
+  /** The file of a group that it joins. */
+  readonly groupFd?: number | undefined;
+  readonly gateFd?: number | undefined;
+  /** What the program must not have. Only bash can close numbers of two digits. */
+  readonly closes?: readonly number[];
+}
+
 /**
  * A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes
- * count there. A limit that is stricter already stays. `groupFd`: the descriptor of the file of a group that it joins. `gateFd`: that
- * of its gate.
+ * count there. A limit that is stricter already stays.
  */
 export function limitScript(
   { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof DiskReserve>,
-  { groupFd, gateFd }: { readonly groupFd?: number | undefined; readonly gateFd?: number | undefined } = {},
+  { groupFd, gateFd, closes = [] }: ScriptDescriptors = {},
 ): string {
   const set = [
+    ...closes.map((fd) => `exec ${fd}>&-`),
     // What is looked at meanwhile is done when the mounts are.
     ...(gateFd === undefined ? [] : [`echo >&${gateFd}`]),
     ...(groupFd === undefined ? [] : [`echo 0 >&${groupFd} && exec ${groupFd}>&-`]),

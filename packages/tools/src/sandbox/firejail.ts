@@ -18,8 +18,8 @@ export function firejail({ program, version }: { readonly program: string; reado
     name: 'firejail',
     program,
     version,
-    // Its filter of system calls does not look at arguments.
-    promises: PROMISE_NAMES.filter((name) => !['hosts', 'loopback', 'terminal', 'setuid-files'].includes(name)),
+    // Its filter of system calls does not look at arguments, so space can be taken without writing.
+    promises: PROMISE_NAMES.filter((name) => !['hosts', 'loopback', 'terminal', 'setuid-files', 'disk'].includes(name)),
     // It takes few and short arguments, so the profile and a long command are files.
     wrap(request, box) {
       const profile = join(box.room.scratch, 'profile');
@@ -66,7 +66,7 @@ function argvOf(argv: readonly string[]): ExecRequest['argv'] {
 
 /** System calls that its own list does not have. */
 const REFUSED =
-  'keyctl,add_key,request_key,ptrace,process_vm_readv,process_vm_writev,io_uring_setup,bpf,perf_event_open,userfaultfd,chroot,unshare,setns,clone3:ENOSYS';
+  'keyctl,add_key,request_key,ptrace,process_vm_readv,process_vm_writev,io_uring_setup,bpf,perf_event_open,userfaultfd,chroot,unshare,setns,syslog,clone3:ENOSYS,fallocate:EOPNOTSUPP';
 
 const WALLS = [
   'net none',

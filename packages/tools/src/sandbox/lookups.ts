@@ -71,3 +71,18 @@ function orElse<T>(read: () => T, otherwise: T): T {
     return otherwise;
   }
 }
+
+/**
+ * Descriptors that this process has inherited and would pass on: Node closes only the first ones. One of a folder would lead out of
+ * every sandbox.
+ */
+export function inheritedDescriptors(): readonly number[] {
+  return entriesOf('/proc/self/fd')
+    .map(({ name }) => Number(name))
+    .filter((fd) => fd > 2 && !isClosedOnExec(fd));
+}
+
+function isClosedOnExec(fd: number): boolean {
+  const flags = /^flags:\s*([0-7]+)$/m.exec(textOf(`/proc/self/fdinfo/${fd}`))?.[1];
+  return flags === undefined || (Number.parseInt(flags, 8) & 0o2000000) !== 0;
+}

@@ -55,7 +55,14 @@ export function startingSteps(git: string): readonly string[] {
   const isPlain = textOf(steps)
     .split('\n')
     .every((line) => PLAIN_STEP.test(line));
-  return [...(isPlain ? [] : [steps]), ...(PLAIN_STRATEGY.test(textOf(strategy)) ? [] : [strategy])];
+  // Of a cherry-pick or a revert.
+  const options = join(git, 'sequencer/opts');
+  const picked = parsed(options).settings.flatMap(({ name, value }) => (name === 'options.strategy' ? value : []));
+  return [
+    ...(isPlain ? [] : [steps]),
+    ...(PLAIN_STRATEGY.test(textOf(strategy)) ? [] : [strategy]),
+    ...(picked.every((value) => PLAIN_STRATEGY.test(value)) ? [] : [options]),
+  ];
 }
 
 /** The hooks in `.husky/_` start the files beside that folder. */

@@ -14,7 +14,7 @@ import { trustedFolders } from './engines.ts';
 import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
-import { exists, isLink, isWithin } from './lookups.ts';
+import { exists, inheritedDescriptors, isLink, isWithin } from './lookups.ts';
 import {
   hostSockets,
   maskFor,
@@ -185,6 +185,7 @@ interface Base {
   readonly masked: readonly Mask[];
   readonly env: Readonly<Record<string, string>>;
   readonly limits: BoxLimits;
+  readonly inherited: readonly number[];
   readonly scan: Scans;
   /** What a program sees besides the others, and what of it is private. */
   more(request: ExecRequest): Promise<Pick<Box, 'readable' | 'masked'>>;
@@ -234,6 +235,7 @@ function baseOf(
       ...options.env,
     },
     limits: { ...DEFAULT_LIMITS, ...options.limits },
+    inherited: inheritedDescriptors(),
     scan: keptScan(() => scanFolder({ folder, home, rules, expose, protect, hide, userHooks }, folders)),
     async more({ narrowedBy, reads = [] }) {
       const active = narrowedBy ? (options.readable?.(narrowedBy) ?? []) : [];
@@ -319,6 +321,7 @@ function boxFor({
     limits: base.limits,
     filter: rooms.filter,
     group: rooms.group,
+    inherited: base.inherited,
   };
 }
 

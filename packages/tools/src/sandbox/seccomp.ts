@@ -8,6 +8,7 @@ interface Numbers {
   readonly arch: number;
   readonly clone: number;
   readonly ioctl: number;
+  readonly fallocate: number;
   readonly socket: number;
   /** Fail with EPERM. */
   readonly refused: readonly number[];
@@ -43,13 +44,14 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
     arch: 0xc000003e,
     clone: 56,
     ioctl: 16,
+    fallocate: 285,
     socket: 41,
     // ptrace, process_vm_readv and _writev, kcmp, add_key, request_key, keyctl, unshare, setns, mount, umount2, pivot_root,
     // chroot, bpf, perf_event_open, userfaultfd, kexec_load, kexec_file_load, init_module, finit_module, delete_module,
-    // open_by_handle_at, swapon, swapoff, reboot, acct, quotactl, iopl, ioperm, vhangup
+    // open_by_handle_at, swapon, swapoff, reboot, acct, quotactl, iopl, ioperm, vhangup, syslog
     refused: [
       101, 310, 311, 312, 248, 249, 250, 272, 308, 165, 166, 155, 161, 321, 298, 323, 246, 320, 175, 313, 176, 304, 167,
-      168, 169, 163, 179, 172, 173, 153,
+      168, 169, 163, 179, 172, 173, 153, 103,
     ],
     modes: {
       open: 2,
@@ -67,10 +69,11 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
     arch: 0xc00000b7,
     clone: 220,
     ioctl: 29,
+    fallocate: 47,
     socket: 198,
     refused: [
       117, 270, 271, 272, 217, 218, 219, 97, 268, 40, 39, 41, 51, 280, 241, 282, 104, 294, 105, 273, 106, 265, 224, 225,
-      142, 89, 60, 58,
+      142, 89, 60, 58, 116,
     ],
     modes: { openat: 56, fchmod: 52, fchmodat: 53, fchmodat2: 452, mknodat: 33 },
   },
@@ -78,7 +81,7 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
 
 /** The same calls by their names, for engines that take those. */
 const REFUSED_NAMES =
-  'ptrace process_vm_readv process_vm_writev kcmp add_key request_key keyctl unshare setns mount umount2 pivot_root chroot bpf perf_event_open userfaultfd kexec_load kexec_file_load init_module finit_module delete_module open_by_handle_at swapon swapoff reboot acct quotactl iopl ioperm vhangup io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_getfd mount_setattr'.split(
+  'ptrace process_vm_readv process_vm_writev kcmp add_key request_key keyctl unshare setns mount umount2 pivot_root chroot bpf perf_event_open userfaultfd kexec_load kexec_file_load init_module finit_module delete_module open_by_handle_at swapon swapoff reboot acct quotactl iopl ioperm vhangup syslog io_uring_setup io_uring_enter io_uring_register open_tree move_mount fsopen fsconfig fsmount fspick pidfd_getfd mount_setattr'.split(
     ' ',
   );
 
@@ -86,12 +89,18 @@ const REFUSED_NAMES =
 const NEW_NAMESPACES = 0x7e020000;
 /** TIOCSTI and TIOCLINUX put input into a terminal. */
 const FAKED_INPUT = [0x5412, 0x541c];
+/**
+ * FS_IOC_RESVSP, FS_IOC_RESVSP64 and FS_IOC_ZERO_RANGE do what fallocate does: take space without writing to it, so that a disk is full
+ * before anybody has looked. Programs write instead.
+ */
+const RESERVATIONS = [0x40305828, 0x4030582a, 0x40305839];
 /** AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others, such as AF_VSOCK, do not belong to a network namespace. */
 const FAMILIES = [1, 2, 10, 16];
 
 const ALLOW = 0x7fff0000;
 const EPERM = 0x00050000 | 1;
 const ENOSYS = 0x00050000 | 38;
+const EOPNOTSUPP = 0x00050000 | 95;
 
 /** Offsets in `struct seccomp_data`; arguments are 64 bits, lower half first. */
 const NR = 0;
@@ -102,7 +111,7 @@ const ARGUMENT = (index: number): number => 16 + 8 * index;
 export function systemCallFilter(architecture: string = process.arch): Buffer | undefined {
   const numbers = NUMBERS[architecture];
   if (!numbers) return undefined;
-  const { arch, clone, ioctl, socket, refused, modes } = numbers;
+  const { arch, clone, ioctl, fallocate, socket, refused, modes } = numbers;
   const program: Instruction[] = [
     load(ARCH),
     skipIf(arch, 1),
@@ -113,8 +122,13 @@ export function systemCallFilter(architecture: string = process.arch): Buffer | 
     end(ENOSYS),
     ...Object.values(UNCHECKED).flatMap((number) => endIf(number, ENOSYS)),
     ...[...refused, ...REFUSED_EVERYWHERE].flatMap((number) => endIf(number, EPERM)),
+    ...endIf(fallocate, EOPNOTSUPP),
     ...checked(clone, [load(ARGUMENT(0)), ...endIfSet(NEW_NAMESPACES, EPERM)]),
-    ...checked(ioctl, [load(ARGUMENT(1)), ...FAKED_INPUT.flatMap((request) => endIf(request, EPERM))]),
+    ...checked(ioctl, [
+      load(ARGUMENT(1)),
+      ...FAKED_INPUT.flatMap((request) => endIf(request, EPERM)),
+      ...RESERVATIONS.flatMap((request) => endIf(request, EOPNOTSUPP)),
+    ]),
     ...checked(socket, [load(ARGUMENT(0)), ...FAMILIES.flatMap((family) => endIf(family, ALLOW)), end(EPERM)]),
     ...Object.entries(modes).flatMap(([name, number]) => {
       const { mode, flags }: { mode: number; flags?: number } = MODE_CALLS[name as keyof typeof MODE_CALLS];
@@ -150,6 +164,7 @@ export function ociFilter(): string {
     syscalls: [
       refused(REFUSED_NAMES),
       refused(Object.keys(UNCHECKED), [], 38),
+      refused(['fallocate'], [], 95),
       // One rule for each bit: an argument is compared with one value.
       ...bitsOf(NEW_NAMESPACES).map((flag) => refused(['clone'], [hasBit(0, flag)])),
       ...Object.entries(MODE_CALLS).flatMap(([name, { mode, ...more }]) =>
@@ -159,7 +174,9 @@ export function ociFilter(): string {
             : [refused([name], [hasBit(mode, bit)])],
         ),
       ),
-      ...FAKED_INPUT.map((request) => refused(['ioctl'], [{ index: 1, value: request, op: 'SCMP_CMP_EQ' }])),
+      ...[...FAKED_INPUT, ...RESERVATIONS].map((request) =>
+        refused(['ioctl'], [{ index: 1, value: request, op: 'SCMP_CMP_EQ' }]),
+      ),
       ...otherFamilies.map((family) => refused(['socket'], [{ index: 0, value: family, op: 'SCMP_CMP_EQ' }])),
       refused(['socket'], [{ index: 0, value: lastFamily, op: 'SCMP_CMP_GE' }]),
     ],

@@ -202,12 +202,16 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
   for (const path of [...present, ...masked.map((mask) => mask.path)]) {
     for (let at = dirname(path); at !== folder && isWithin(folder, at); at = dirname(at)) pinned.add(at);
   }
+  // A link that leads to nothing yet.
+  const targets = visible.flatMap((path) => (isLink(path) && realOf(path) === undefined ? targetsOf(path) : []));
   const ways = new Set(visible.flatMap((path) => wayTo(path, tops)));
   return {
     tops,
     masked,
     protected: [...new Set(present)],
-    absent: [...visible.filter((path) => !instructions.includes(path)), join(folder, '.treadle')].filter(isMissing),
+    absent: [...visible.filter((path) => !instructions.includes(path)), ...targets, join(folder, '.treadle')].filter(
+      (path) => isMissing(path) && isInside(path),
+    ),
     absentInstructions: instructions.filter(isMissing),
     links: [...ways].filter(isLink).map((path) => ({ path, to: linkOf(path)! })),
     repositories,
@@ -258,6 +262,14 @@ function withoutInner(masked: readonly Mask[]): Mask[] {
   const isInner = (path: string): boolean =>
     dirname(path) !== path && (folders.has(dirname(path)) || isInner(dirname(path)));
   return [...new Map(masked.map((mask) => [mask.path, mask])).values()].filter(({ path }) => !isInner(path));
+}
+
+/** Where a link leads, step by step, as far as that exists. */
+function targetsOf(path: string, depth = 10): readonly string[] {
+  const named = depth === 0 ? undefined : linkOf(path);
+  if (named === undefined) return [];
+  const target = resolve(realOf(dirname(path)) ?? dirname(path), named);
+  return [target, ...targetsOf(target, depth - 1)];
 }
 
 function isMissing(path: string): boolean {
