@@ -1,4 +1,13 @@
-import { mkdirSync, mkdtempSync, readdirSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -164,6 +173,23 @@ async function besideSession(
     await room.close();
   }
 }
+
+describe.runIf(needs('bubblewrap', engine !== undefined))('while a session runs', () => {
+  it('what git on the host would obey is renamed', async () => {
+    const { exec } = sandboxed(local(folder), engine!);
+    const session = await exec.start({ argv: ['bash'], writable: true });
+    try {
+      await session.write('git init -q new && git -C new config core.fsmonitor ./evil\n');
+      const config = join(folder, 'new', '.git', 'config.blocked');
+      await expect.poll(() => existsSync(config), { timeout: 20_000 }).toBe(true);
+    } finally {
+      await session.kill();
+    }
+    let text = '';
+    for await (const { bytes } of session.output) text += Buffer.from(bytes).toString();
+    expect(text).toContain('commands may not create config');
+  });
+});
 
 describe('a program that replaces what a sandbox has to mount for the next one', () => {
   for (const name of ENGINE_NAMES) {

@@ -40,10 +40,18 @@ export interface AfterOptions {
   readonly scanAgain: () => Promise<Scan>;
 }
 
-/** After the program, renames what it must not have created, and puts links back. The output says so. */
+/** How often it is looked at what a lasting program has created. Longer if that takes long. */
+const CHECK_MS = 1_000;
+const CHECK_FACTOR = 10;
+
+/**
+ * After the program, and again and again while a lasting one runs, renames what it must not have created, and puts links back. The
+ * output says so when it ends.
+ */
 export function checkedAfterwards(execution: Execution, scan: Scan, options: AfterOptions): Execution {
+  const meanwhile = options.isLasting ? checkedMeanwhile(execution, scan, options) : Promise.resolve([]);
   // Also if nobody reads the output to its end.
-  const problems = execution.exit.then(() => setRight(scan, options));
+  const problems = execution.exit.then(async () => [...(await meanwhile), ...(await setRight(scan, options))]);
   problems.catch(() => {});
   async function* output(): AsyncGenerator<OutputChunk> {
     yield* execution.output;
@@ -52,6 +60,27 @@ export function checkedAfterwards(execution: Execution, scan: Scan, options: Aft
     yield { stream: 'stderr', bytes: Buffer.from(`[sandbox: commands may not ${texts.join('; nor ')}]\n`) };
   }
   return { ...execution, process: execution.process, output: output() };
+}
+
+async function checkedMeanwhile({ exit }: Execution, scan: Scan, options: AfterOptions): Promise<readonly string[]> {
+  const texts: string[] = [];
+  let wake = (): void => {};
+  let hasEnded = false;
+  void exit.then(() => {
+    hasEnded = true;
+    wake();
+  });
+  for (let pauseMs = CHECK_MS; !hasEnded;) {
+    await new Promise<void>((done) => {
+      wake = done;
+      setTimeout(done, pauseMs).unref();
+    });
+    if (hasEnded) break;
+    const startedAt = performance.now();
+    texts.push(...(await setRight(scan, options).catch(() => [])));
+    pauseMs = Math.max(CHECK_MS, (performance.now() - startedAt) * CHECK_FACTOR);
+  }
+  return texts;
 }
 
 async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOptions): Promise<readonly string[]> {
