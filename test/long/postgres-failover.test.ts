@@ -44,12 +44,13 @@ test('a store goes on with a standby that is promoted, and nothing is lost that 
   const writing = Promise.all(Array.from({ length: 5 }, (_, index) => write(`run ${index}`)));
   await isUnderWay.promise;
   await primary.kill();
-  current = standby;
   await withClient(standby.url(), async (client) => {
     await client.query('SELECT pg_promote()');
     await client.query(`ALTER SYSTEM RESET synchronous_standby_names`);
     await client.query('SELECT pg_reload_conf()');
   });
+  // The address leads to the new primary when it is one. Before that, it would refuse writes as read-only.
+  current = standby;
   proxy.cut();
   await writing;
   for (const [name, written] of acknowledged) {
@@ -59,4 +60,22 @@ test('a store goes on with a standby that is promoted, and nothing is lost that 
   const lease = await store.acquire('after');
   await store.append('after', [entry(0)], lease);
   await lease.release();
+});
+
+test('a store on a standby can be read, and says that it is read-only', async () => {
+  await using primary = await startPostgres({ settings: ['fsync=off'] });
+  const before = await postgresStore(primary.url());
+  await before.append('a', [entry(0)]);
+  await before.close();
+  await using standby = await primary.standby();
+  await using cleanUp = new AsyncDisposableStack();
+  const store = cleanUp.adopt(await postgresStore(standby.url()), (one) => one.close());
+  expect(await store.read('a')).toEqual([entry(0)]);
+  const calls = [
+    () => store.append('a', [entry(1)]),
+    () => store.acquire('a'),
+    () => store.inbox.add('a', {}),
+    async () => store.durable(),
+  ];
+  for (const call of calls) await expect(call()).rejects.toMatchObject({ code: 'store-read-only' });
 });

@@ -69,7 +69,8 @@ function describeFailure(error: unknown): readonly [StoreCode, string] {
   const message = messageOf(error);
   const refusal = describeRefusal(error);
   if (refusal !== undefined) return ['store-failed', `cannot be opened: ${refusal}`];
-  switch (codeOf(error)) {
+  const isStandby = codeOf(error) === '55000' && /recovery is in progress/.test(message);
+  switch (isStandby ? '25006' : codeOf(error)) {
     case '53100':
     case '53200':
       return ['store-full', `cannot grow: ${message}. Free some space of the database and retry.`];
