@@ -248,3 +248,46 @@ test('a call is counted for the rates although the connection is lost in the com
   expect(await store.rates.add('send', 1, 1, 10)).toEqual([]);
   await withClient(server.url(), (client) => client.query('DROP FUNCTION cut CASCADE; DROP SEQUENCE cuts'));
 });
+
+test('an append that is sent again after its connection was lost is not taken for written if its lease is lost', async () => {
+  const [store, other] = [await open({ leaseTtlMs: 60_000 }), await open()];
+  const lease = await store.acquire('resent');
+  await store.append('resent', [entry(0)], lease);
+  await withClient(server.url(), (client) =>
+    client.query(`
+      UPDATE treadle.holders SET renewed_at = renewed_at - 60000;
+      CREATE SEQUENCE cuts;
+      CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$`),
+  );
+  const next = await other.acquire('resent');
+  await withClient(server.url(), (client) =>
+    client.query(`CREATE TRIGGER cut BEFORE UPDATE ON treadle.heads FOR EACH STATEMENT EXECUTE FUNCTION cut()`),
+  );
+  await expect(store.append('resent', [entry(1)], lease)).rejects.toMatchObject({ code: 'lease-lost' });
+  const { rows } = await withClient(server.url(), (client) => client.query('SELECT last_value FROM cuts'));
+  expect(Number(rows[0]!.last_value)).toBeGreaterThan(1);
+  await withClient(server.url(), (client) => client.query('DROP FUNCTION cut CASCADE; DROP SEQUENCE cuts'));
+  await other.append('resent', [entry(1, 'other')], next);
+  expect(await other.read('resent')).toEqual([entry(0), entry(1, 'other')]);
+  await next.release();
+});
+
+test('of a write whose connection is lost in its commit nobody says whether it was written, and it is not repeated', async () => {
+  const store = await open();
+  await withClient(server.url(), (client) =>
+    client.query(`
+      CREATE SEQUENCE cuts;
+      CREATE FUNCTION cut() RETURNS trigger LANGUAGE plpgsql AS
+        $$ BEGIN IF nextval('cuts') = 1 THEN PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$;
+      CREATE CONSTRAINT TRIGGER cut AFTER INSERT ON treadle.inbox DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION cut()`),
+  );
+  await expect(store.inbox.add('run', {})).rejects.toMatchObject({
+    code: 'store-failed',
+    message: expect.stringContaining('so it may have been written or not. Read it again.'),
+  });
+  expect(await store.inbox.open()).toEqual([]);
+  await withClient(server.url(), (client) => client.query('DROP FUNCTION cut CASCADE; DROP SEQUENCE cuts'));
+  await store.inbox.add('run', {});
+  expect(await store.inbox.open()).toHaveLength(1);
+});
