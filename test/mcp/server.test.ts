@@ -1,4 +1,4 @@
-import { defineAgent, Parked, tool, type Tool } from '@treadle/core';
+import { defineAgent, Parked, tool, TreadleError, type Tool } from '@treadle/core';
 import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
@@ -652,4 +652,21 @@ test('refuses a tool and an agent of the same name', async () => {
   await expect(start({ tools: [add], mcp: { agents: [mcpAgent({ agent, input: EMPTY })] } })).rejects.toThrow(
     'Two tools or agents of the MCP server are named "add"',
   );
+});
+
+test('a call that another server looks at for a moment is continued', async () => {
+  const store = sqliteStore(':memory:');
+  let held = 0;
+  const acquire: typeof store.acquire = async (...given) => {
+    if (held-- > 0) throw new TreadleError('run-driven', 'Another process drives the run.');
+    return store.acquire(...given);
+  };
+  await using server = await startInProcess(scriptedModel([]), { tools: [who], store: { ...store, acquire } });
+  const answer: Answer = () => {
+    held = 2;
+    return { action: 'accept', content: { answer: 'Ann' } };
+  };
+  await using client = await oldClient({ url: server.url }, { answer });
+  expect(await client.call('who')).toMatchObject({ text: expect.stringContaining('Ann'), isError: false });
+  expect(held).toBeLessThan(0);
 });

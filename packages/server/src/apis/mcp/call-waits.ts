@@ -1,7 +1,7 @@
 import type { ClientCapabilities, InputRequest } from '@modelcontextprotocol/server';
 import { waiting, type Answer, type State, type Waiting } from '@treadle/core';
 import type { Caller } from '../../http/admission.ts';
-import type { Callable } from './calls.ts';
+import type { Callable } from './callables.ts';
 import { answerFrom, denial, inputRequest } from './client-input.ts';
 
 /* What the run of a call waits for, as requests to its client, and the client's answers. */

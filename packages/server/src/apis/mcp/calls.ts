@@ -1,5 +1,5 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import {
-  fromJsonSchema,
   inputRequired,
   ProtocolError,
   ProtocolErrorCode,
@@ -11,14 +11,11 @@ import {
 import {
   executeAgent,
   stableJson,
-  tool as toolOf,
   TreadleError,
   userText,
   walkInSlices,
-  type Agent,
   type ExecuteResult,
   type Item,
-  type StandardSchema,
   type State,
   type Tool,
   type ToolResult,
@@ -26,9 +23,8 @@ import {
 } from '@treadle/core';
 import type { RequestRecord } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
-import { ApiError } from '../../api-error.ts';
-import { mayInvoke, type Engine } from '../../engine/engine.ts';
-import { openedTools, OWN_LABEL, type OpenedTool } from '../../engine/executors.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { OWN_LABEL } from '../../engine/executors.ts';
 import { principalOf, toolsetOf, type RunCaller, type Toolset } from '../../engine/tools.ts';
 import { isDrivenElsewhere, isUnfit, type Interruption } from '../../requests/interruption.ts';
 import {
@@ -42,6 +38,7 @@ import {
   type Requests,
   type Resumption,
   type StoredEnd,
+  type TakenRecord,
   type TakenRun,
 } from '../../requests/requests.ts';
 import { walkRun, type Walk } from '../../requests/projection.ts';
@@ -65,9 +62,19 @@ import {
 import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { MCP_CALL_PREFIX, newMcpCallId } from '../../ids.ts';
+import {
+  agentCallable,
+  agentToolCallable,
+  callablesOf,
+  checkedInput,
+  lacksScope,
+  mayCall,
+  unknownTool,
+  type Callable,
+} from './callables.ts';
 import { answersTo, keyedWaits, requestsFor } from './call-waits.ts';
 import { mcpContext, neededCapability } from './client-input.ts';
-import { errorResult, outputResult, outputSchemaOf, toolResult } from './content.ts';
+import { errorResult, outputResult, toolResult } from './content.ts';
 import type { McpAgent } from './options.ts';
 import { callProjection, type CallEvent } from './projection.ts';
 
@@ -113,19 +120,6 @@ export interface CallTask {
   /** The client was told that it is a task, and answers what it waits for by its id. */
   readonly isTask: () => boolean;
 }
-
-/** Something that a client can call. */
-export type Callable = { readonly name: string; readonly outputSchema: object | undefined } &
-  /** `own`: it is an agent that is invoked by name, so that executors do not know it. */
-  (
-    | { readonly type: 'tool'; readonly tool: Tool; readonly own?: readonly OpenedTool[] }
-    | {
-        readonly type: 'agent';
-        readonly agent: Agent<unknown, unknown>;
-        readonly input: StandardSchema;
-        readonly tool: Tool;
-      }
-  );
 
 /** The stored request of a call. The store's records contain it, so its fields must not change. */
 export interface StoredCall extends StoredCaller {
@@ -347,7 +341,7 @@ export function mcpCalls(
     try {
       // Somebody may have answered over the runs API.
       await all.whenEnded(record.id);
-      const taken = await all.takeOver(record, isOpenRecord);
+      const taken = await takeOverSoon(record);
       if (taken) {
         const planned = await all.continueTaken(taken, () =>
           planCall({ ...round, journal: store, lease: taken.lease }),
@@ -358,6 +352,18 @@ export function mcpCalls(
       return { result: (ended?.response as CallToolResult | undefined) ?? errorResult('The call was deleted.') };
     } finally {
       releaseCapacity();
+    }
+  }
+
+  /** Another server may have the run for a moment, to see whether it has to be resumed. */
+  async function takeOverSoon(record: RequestRecord): Promise<TakenRecord | undefined> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await all.takeOver(record, isOpenRecord);
+      } catch (error) {
+        if (!isDrivenElsewhere(error) || attempt === MOST_ATTEMPTS) throw error;
+        await delay(attempt * ATTEMPT_MS);
+      }
     }
   }
 
@@ -464,6 +470,10 @@ export function mcpCalls(
   };
 }
 
+/** How often a call that another server has is tried to continue, and how much longer each pause is than the one before. */
+const MOST_ATTEMPTS = 8;
+const ATTEMPT_MS = 20;
+
 const STATE = new RegExp(`^(${MCP_CALL_PREFIX}[0-9a-f]{32})\\.(\\d{1,9})$`);
 
 /** An agent has its own tools. */
@@ -487,60 +497,6 @@ function requestFor({ name, ...callable }: Callable): RunRequest {
     settings: {},
     truncation: 'disabled',
   };
-}
-
-function callablesOf(tools: readonly Tool[], agents: readonly Callable[]): ReadonlyMap<string, Callable> {
-  return new Map([...tools.map(toolCallable), ...agents].map((one) => [one.name, one]));
-}
-
-function toolCallable(tool: Tool): Callable {
-  return { type: 'tool', name: tool.name, tool, outputSchema: outputSchemaOf(tool.output) };
-}
-
-/** An agent that is invoked by name. */
-function agentToolCallable(tool: Tool): Callable {
-  return { ...toolCallable(tool), type: 'tool', tool, own: openedTools([tool]) };
-}
-
-function agentCallable({ agent, input, parameters, name, description }: McpAgent): Callable {
-  // Its name and its schema are checked, and converted, as those of a tool are.
-  const described: Tool = toolOf({
-    name: name ?? agent.name,
-    description: description ?? agent.description,
-    input,
-    ...(parameters && { parameters }),
-    effect: 'once',
-  });
-  return {
-    type: 'agent',
-    name: described.name,
-    agent,
-    input: '~standard' in input ? (input as StandardSchema) : (fromJsonSchema(input as never) as StandardSchema),
-    tool: described,
-    outputSchema: outputSchemaOf(agent.validation.outputSchema),
-  };
-}
-
-function mayCall({ scopes }: RunCaller, callable: Callable): boolean {
-  const { name } = callable;
-  if (callable.type === 'agent') return scopes.includes('agents:invoke');
-  if (usesModels(callable) && !mayInvoke(scopes)) return false;
-  return scopes.includes('tools:execute') || scopes.includes(`tools:execute:${name}`);
-}
-
-/** A tool that asks models, such as `task`. It would answer a key for single agents without any of them. */
-function usesModels(callable: Callable): boolean {
-  const { type, tool } = callable;
-  return type === 'tool' && callable.own === undefined && (tool.asks?.length ?? 0) > 0;
-}
-
-async function checkedInput({ name, input }: Callable & { readonly type: 'agent' }, given: unknown): Promise<unknown> {
-  const verdict = await input['~standard'].validate(given);
-  if (!verdict.issues) return verdict.value;
-  const problems = verdict.issues.map(({ path, message }) =>
-    [path?.map(String).join('.'), message].filter(Boolean).join(': '),
-  );
-  throw new ProtocolError(ProtocolErrorCode.InvalidParams, `Invalid arguments for ${name}: ${problems.join('; ')}`);
 }
 
 function rejectedBy(interruption: Interruption | undefined): string | undefined {
@@ -594,18 +550,6 @@ function notForClients(waits: readonly Waiting[]): string {
 
 function inBackground(id: string): string {
   return `The call waits for something that takes long, and continues in the background. Its run is treadle://runs/${id}.`;
-}
-
-function unknownTool(name: string): ProtocolError {
-  return new ProtocolError(ProtocolErrorCode.InvalidParams, `There is no tool ${JSON.stringify(name)}.`);
-}
-
-function lacksScope(callable: Callable, { scopes }: RunCaller): ApiError {
-  const { type, name } = callable;
-  const isInvoked = type === 'agent' || (usesModels(callable) && !mayInvoke(scopes));
-  const scope = isInvoked ? 'agents:invoke' : `tools:execute:${name}`;
-  const message = `This key may not use ${JSON.stringify(name)}: it lacks the scope "${scope}".`;
-  return new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
 }
 
 function invalidState(): ProtocolError {
