@@ -72,7 +72,11 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     const { route: matched } = c.env.exchange;
     // Hono also calls this for a handler without a response.
     if (matched) throw new Error(`The route ${matched.pattern} returned no response.`);
-    return answer(c, () => errorResponse(wrongMethod(c, app.router) ?? unknownRoute(c)));
+    // Clients of an API try what it has elsewhere.
+    const form = routes.find(({ path, errorForm }) => errorForm && `${c.req.path}/`.startsWith(`${path}/`))?.errorForm;
+    const { requestId } = c.env.exchange;
+    if (form) c.env.outgoing.setHeader(form.idHeader, requestId);
+    return answer(c, () => formedResponse(wrongMethod(c, app.router) ?? unknownRoute(c), requestId, form));
   });
   app.onError((error, { env }) => failedResponse(error, env));
 

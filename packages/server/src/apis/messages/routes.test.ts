@@ -448,6 +448,12 @@ describe('errors', () => {
     });
   });
 
+  test('have it where this server has nothing', async () => {
+    const { client } = await serve(scriptedModel([]));
+    const error: unknown = await client.messages.batches.list().catch((thrown: unknown) => thrown);
+    expect(error).toMatchObject({ status: 404, type: 'not_found_error', requestID: expect.stringMatching(/^req_/) });
+  });
+
   test('an unknown model is a 404 that says how to map its name', async () => {
     const { post } = await serve(scriptedModel([]));
     for (const path of ['/v1/messages', '/v1/messages/count_tokens']) {
