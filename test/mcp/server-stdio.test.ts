@@ -2,8 +2,13 @@ import { once } from 'node:events';
 import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { tool } from '@treadle/core';
+import { newLog } from '@treadle/server';
+import { mcpStdioServer } from '@treadle/server/mcp';
+import { sqliteStore } from '@treadle/store';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { command } from '../command/in-process.ts';
 import { PROCESS_ENV } from '../process-env.ts';
@@ -64,6 +69,47 @@ test('writes nothing but the protocol to standard output, and ends with its inpu
   const { code } = await command(['mcp', 'serve', '--store', 'memory:'], folder, { stdin, stdout });
   expect(code).toBe(0);
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([{ id: 1, result: { protocolVersion: '2025-06-18' } }]);
+});
+
+test('reports no progress of a call that has become a task', async () => {
+  const mayEnd = Promise.withResolvers<void>();
+  const slow = tool({
+    name: 'slow',
+    description: 'Reports',
+    touches: () => [],
+    async execute(_, { report }) {
+      report('first');
+      await mayEnd.promise;
+      report('late');
+      return 'Done.';
+    },
+  });
+  const [stdin, stdout] = [new PassThrough(), new PassThrough()];
+  const store = sqliteStore(':memory:');
+  const log = newLog({ level: 'silent' });
+  const server = mcpStdioServer({ store, tools: [slow], stdin, stdout, log });
+  const lines = createInterface({ input: stdout })[Symbol.asyncIterator]();
+  const sent: string[] = [];
+  async function answerOf(id: number, method: string, given: object): Promise<Readonly<Record<string, string>>> {
+    const [version, capabilities] = ['protocolVersion', 'clientCapabilities'].map(
+      (one) => `io.modelcontextprotocol/${one}`,
+    );
+    const extensions = { 'io.modelcontextprotocol/tasks': {} };
+    const _meta = { [version!]: '2026-07-28', [capabilities!]: { extensions }, progressToken: id };
+    stdin.write(`${JSON.stringify({ jsonrpc: '2.0', id, method, params: { ...given, _meta } })}\n`);
+    for (;;) {
+      const { value: line } = await lines.next();
+      const message = JSON.parse(line!) as { id?: number; result?: never; params?: { message?: string } };
+      if (message.params?.message !== undefined) sent.push(message.params.message);
+      if (message.id === id) return message.result!;
+    }
+  }
+  const { taskId = '' } = await answerOf(1, 'tools/call', { name: 'slow', arguments: {} });
+  mayEnd.resolve();
+  for (let id = 2; (await answerOf(id, 'tasks/get', { taskId }))['status'] !== 'completed'; id++);
+  expect(sent).toEqual(['first']);
+  await server.close();
+  await store.close();
 });
 
 test('refuses a subscription to tasks of a client without them', async () => {

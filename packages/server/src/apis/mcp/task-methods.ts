@@ -219,7 +219,9 @@ export async function callAsTask(given: TaskCall): Promise<CallToolResult | Inpu
   const created = Promise.withResolvers<string>();
   let isTask = false;
   const task = { created: created.resolve, isTask: () => isTask };
-  const work = calls.call({ ...request, signal: controller.signal, task }, caller);
+  // In the newer revision, a task has no progress: its request is answered.
+  const emit: typeof request.emit = (event) => void ((isTask && becomes === 'later') || request.emit(event));
+  const work = calls.call({ ...request, signal: controller.signal, task, emit }, caller);
   const turned = created.promise.then(async (id) => {
     if (becomes === 'later') await new Promise((done) => void setTimeout(done, TASK_AFTER_MS).unref());
     return { id };
