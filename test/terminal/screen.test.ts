@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
@@ -479,6 +479,82 @@ describe('while it works', () => {
     await shown.shows('Cancelled while the model was replying');
     shown.say('hello?');
     await shown.shows('Hello.');
+    await shown.leave();
+  });
+});
+
+describe('a message', () => {
+  const PNG = Buffer.from(
+    'iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==',
+    'base64',
+  );
+
+  test('has the files that it names after an @, texts and images', async () => {
+    await writeFile(join(play.folder, 'dot.png'), PNG);
+    const shown = await open([{ text: ['Seen.'] }]);
+    shown.say('compare @notes.txt and @dot.png, mail me@example.com, @nobody');
+    await shown.shows('Seen.');
+    const content = server.requests[0]!.messages.at(-1)!.content as readonly { readonly type: string }[];
+    expect(content.map(({ type }) => type)).toEqual(['text', 'text', 'image_url']);
+    expect(JSON.stringify(content[1])).toContain(play.nonce);
+    await shown.leave();
+  });
+
+  test('Tab completes commands, their arguments, and files that .gitignore leaves', async () => {
+    await play.write('.gitignore', '*.log\n');
+    await play.write('src/main-view.ts', '');
+    await play.write('src/main-view.log', '');
+    await play.write('src/other.ts', '');
+    const shown = await open([{ text: ['ok.'] }]);
+    shown.type('/com\t');
+    await shown.shows(/> \/compact/);
+    shown.type('\u0015/s\t');
+    await shown.shows(/> \/skills/);
+    shown.type('\u0015look at @mv\t');
+    await shown.shows('> look at @src/main-view.ts');
+    shown.type('\u0015@src/\t');
+    await shown.shows('@src/\n  src/other.ts');
+    shown.type('\t\t\r\r');
+    await shown.shows('ok.');
+    expect(JSON.stringify(server.requests[0]!.messages.at(-1)!.content)).toContain('src/main-view.ts');
+    await shown.leave();
+  });
+
+  test('Esc twice edits an earlier one: the conversation goes on from there', async () => {
+    const shown = await open([{ text: ['One.'] }, { text: ['Two.'] }, { text: ['Three.'] }]);
+    shown.say('first');
+    await shown.shows('One.');
+    shown.say('secnd');
+    await shown.shows('Two.');
+    await shown.shows(/Two\.[^]*1 turn and 0 calls/);
+    shown.type('\u001b');
+    await shown.shows('Esc again edits');
+    shown.type('\u001b');
+    await shown.shows('❯ secnd');
+    shown.type('\r');
+    await shown.shows(/> secnd\n*$/);
+    shown.type('\u007f\u007fond\r');
+    await shown.shows('Three.');
+    expect(server.requests[2]!.messages.map(({ role, content }) => [role, content]).slice(1)).toEqual([
+      ['user', 'first'],
+      ['assistant', 'One.'],
+      ['user', 'second'],
+    ]);
+    await shown.leave();
+  });
+
+  test('with ! runs a command under the policy, and the model gets its output', async () => {
+    const shown = await open([{ text: ['I see.'] }]);
+    shown.say('!cat notes.txt; echo $((40+2))');
+    await shown.shows('Allow it?');
+    expect(server.requests).toHaveLength(0);
+    shown.type('y');
+    await shown.shows(/\n42\n/);
+    shown.say('and?');
+    await shown.shows('I see.');
+    const [, ran, asked] = server.requests[0]!.messages;
+    expect(ran!.content).toContain(`$ cat notes.txt; echo $((40+2))\n\nthe word is ${play.nonce}\n42`);
+    expect(asked!.content).toBe('and?');
     await shown.leave();
   });
 });

@@ -10,6 +10,7 @@ export {
 export { urlFacts } from './http/url-facts.ts';
 export { applyPatchTool } from './files/apply-patch.ts';
 export { editTool } from './files/edit.ts';
+export { listFiles } from './files/find-files.ts';
 export { binaryKindOf, imageTypeOf, isPdf } from './files/file-kind.ts';
 export { globTool } from './files/glob.ts';
 export { grepTool } from './files/grep.ts';

@@ -4,7 +4,7 @@ import { globPattern } from './glob-pattern.ts';
 import { selectPaths } from './select-paths.ts';
 import { ripgrepPaths, type RipgrepRequest } from './ripgrep.ts';
 import { visibleFiles } from './walk.ts';
-import type { Located, Workspace } from './workspace.ts';
+import { workspace, type Located, type Workspace } from './workspace.ts';
 
 /** Matching fewer characters than this takes a few milliseconds, less than a thread needs to start. */
 const MAX_STEPS_HERE = 5_000_000;
@@ -51,4 +51,11 @@ export async function findFiles(
     }
   }
   return { paths: shown(), isCut: walked?.isCut === true };
+}
+
+/** The plain files below the folder of `ops` that no .gitignore excludes, as paths relative to it. Of very many only some. */
+export async function listFiles({ files }: Pick<Ops, 'files'>, signal: AbortSignal): Promise<readonly string[]> {
+  const space = workspace(files);
+  const { paths } = await visibleFiles({ space, from: await space.locate('.'), signal }).walk();
+  return paths;
 }

@@ -16,13 +16,14 @@ import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
+import { chatCompletions } from './completions.ts';
 import { startConversation } from './conversation.ts';
 import { fileChanges } from './file-changes.ts';
 import { firstLines, statusText } from './facts.ts';
 import { openHistory, type ChatHistory } from './history.ts';
 import { continueText, lastConversation } from './last-conversation.ts';
 import { lineDialogue } from './line-dialogue.ts';
-import { screenDialogue } from './screen-dialogue.ts';
+import { screenDialogue, type ScreenDialogueOptions } from './screen-dialogue.ts';
 import { runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
 
 export const chatCommand: Command = defineCommand({
@@ -77,6 +78,9 @@ export const chatCommand: Command = defineCommand({
     const dialogue: Dialogue = openDialogue(io, {
       history,
       spent: () => conversation.spent(),
+      complete: chatCompletions(() => chat),
+      asked: () => conversation.asked(),
+      rewind: (to) => conversation.rewind(to),
       onTerminal,
       isPlain: values.plain === true,
       session,
@@ -120,6 +124,12 @@ export const chatCommand: Command = defineCommand({
       for (;;) {
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
         if (text === undefined || text === '/exit') return EXIT.completed;
+        const command = /^!\s*(\S[^]*)$/.exec(text)?.[1];
+        if (command !== undefined) {
+          const { isTerminated } = await conversation.runCommand(command);
+          if (isTerminated) return EXIT.cancelled;
+          continue;
+        }
         const asked = skillRequest(text, session.skills);
         const shown = text === '' || asked ? undefined : await runSlashCommand(text, chat).catch(messageOf);
         if (shown !== undefined) dialogue.writeLine(shown);
@@ -148,15 +158,21 @@ function openDialogue(
     readonly isPlain: boolean;
     readonly session: Session;
     readonly spent: () => Spent;
+    readonly complete: NonNullable<ScreenDialogueOptions['complete']>;
+    readonly asked: NonNullable<ScreenDialogueOptions['asked']>;
+    readonly rewind: NonNullable<ScreenDialogueOptions['rewind']>;
     /** The tools act on a device. */
     readonly isElsewhere: boolean;
   },
 ): Dialogue {
-  const { history, onTerminal, isPlain, session, spent, isElsewhere } = options;
+  const { history, onTerminal, isPlain, session, spent, isElsewhere, complete, asked, rewind } = options;
   if (!onTerminal) return pipedDialogue(io);
   if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
   return screenDialogue(io, {
     history,
+    complete,
+    asked,
+    rewind,
     status: (live) => statusText(session, spent(), live),
     changes: isElsewhere ? undefined : fileChanges(session.context.folder),
   });

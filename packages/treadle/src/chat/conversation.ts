@@ -3,14 +3,17 @@ import {
   messageOf,
   NO_USAGE,
   stableJson,
+  textOf,
   userText,
   type Carried,
   type Item,
   type LoopResult,
   type Narrowing,
   type StartedRun,
+  type UserMessage,
 } from '@treadle/core';
 import type { ResourceKeeper } from '@treadle/store';
+import { callingModel } from '@treadle/tools/calling-model';
 import type { SavedRules } from '../policy/saved-rules.ts';
 import { approveByFlag, touchText, userName } from '../run/ask-approval.ts';
 import { driveRun, type ApprovalRequest, type DriveRunOptions, type RunStart } from '../run/drive-run.ts';
@@ -18,9 +21,11 @@ import { optionsOfEveryRun } from '../run/loop-options.ts';
 import { outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
 import { COMPACT_AT, withSaved, type Session } from '../run/session.ts';
+import { filesNamedIn } from '../run/task-input.ts';
 import { withSkills } from '../skills/command-skills.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
+import { printable } from '../terminal/printable.ts';
 import { durationText, plural, usageText } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
@@ -35,6 +40,12 @@ export interface Conversation {
   resume(): Promise<Ending>;
   /** Replaces the conversation by a summary. `focus`: what matters. Returns a text for the user. */
   compact(focus: string): Promise<string>;
+  /** Runs a command under the policy, and shares its output with the model. */
+  runCommand(command: string): Promise<Ending>;
+  /** The messages of the user, the newest last. */
+  asked(): readonly Asked[];
+  /** Forgets a message of the user and everything after it. The runs in the store stay whole. */
+  rewind(to: Asked): void;
   spent(): Spent;
   clear(): void;
   /** What narrows the conversation now. */
@@ -43,6 +54,13 @@ export interface Conversation {
   lift(source: string): boolean;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
   readonly unsent: string[];
+}
+
+/** A message that the user has sent. */
+export interface Asked {
+  readonly text: string;
+  /** Its place in the conversation. */
+  readonly index: number;
 }
 
 /** How a run ended, for the chat. */
@@ -119,7 +137,9 @@ export function startConversation(options: ConversationOptions): Conversation {
     const steering: Promise<unknown>[] = [];
     const toSave: ApprovalRequest[] = [];
     const steer = async (more: string): Promise<void> => {
-      const sent = await live?.send(more).catch(() => false);
+      const sent = await messageWithFiles(more)
+        .then((message) => live?.send(message))
+        .catch(() => false);
       if (!sent) unsent.push(more);
     };
     const shown = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
@@ -196,6 +216,10 @@ export function startConversation(options: ConversationOptions): Conversation {
     ...given,
     kept: keeper.after(previous),
   });
+  const messageWithFiles = async (text: string): Promise<UserMessage> => {
+    const blocks = await filesNamedIn(text, { cwd: session.context.folder });
+    return blocks.length === 0 ? userText(text) : { role: 'user', content: [{ type: 'text', text }, ...blocks] };
+  };
   const compact = async (focus: string): Promise<string> => {
     if (messages.length === 0) return 'The conversation is empty. There is nothing to compact.';
     const before = contextTokens;
@@ -205,7 +229,7 @@ export function startConversation(options: ConversationOptions): Conversation {
         // The tools stay in the request, because the history has calls of them.
         toolChoice: 'none',
         maxTurns: 1,
-        labels: { ...session.options.labels, [PURPOSE]: COMPACTION },
+        labels: { ...session.options.labels, [PURPOSE]: 'compaction' },
       }),
       { isMessage: false },
     );
@@ -227,7 +251,7 @@ export function startConversation(options: ConversationOptions): Conversation {
     let given: ReturnType<typeof withSkills>;
     try {
       await compactIfLong();
-      given = withSkills([...messages, userText(text)], session.skills, named);
+      given = withSkills([...messages, await messageWithFiles(text)], session.skills, named);
     } catch (error) {
       dialogue.writeLine(messageOf(error));
       return NOT_STOPPED;
@@ -246,6 +270,40 @@ export function startConversation(options: ConversationOptions): Conversation {
         acceptChangedTools: true,
         kept: keeper.after(run.runId),
       }));
+    },
+    async runCommand(command) {
+      const bash = session.allTools().find(({ name }) => name === 'bash');
+      if (!bash) {
+        dialogue.writeLine('There is no tool bash in this chat, so commands cannot be run.');
+        return NOT_STOPPED;
+      }
+      const { result, ending } = await drive(
+        () => ({
+          ...startOf({ input: `!${command}` }),
+          model: callingModel(bash.name, JSON.stringify({ command })),
+          tools: [bash],
+          maxTurns: 1,
+          closingTurn: false,
+          labels: { ...session.options.labels, [PURPOSE]: 'command' },
+        }),
+        { isMessage: false },
+      );
+      if (result.carried) carried = result.carried;
+      const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+      const output = results.map(({ content }) => textOf(content)).join('\n');
+      dialogue.writeLine(printable(output));
+      messages = [...messages, userText(`I ran this command:\n$ ${command}\n\n${output}`)];
+      return ending;
+    },
+    asked: () =>
+      messages.flatMap((message, index) => {
+        if (message.role !== 'user') return [];
+        const [first] = message.content;
+        return first?.type === 'text' ? [{ text: first.text, index }] : [];
+      }),
+    rewind({ index }) {
+      messages = messages.slice(0, index);
+      contextTokens = 0;
     },
     unsent,
     spent: () => spent,
@@ -270,7 +328,6 @@ type LoopStart = Exclude<RunStart, { readonly runId: string; readonly input?: ne
 
 /** The label that says what a run of the command was for, unless it is a message. */
 export const PURPOSE = 'purpose';
-export const COMPACTION = 'compaction';
 
 function compactionRequest(focus: string): string {
   return (

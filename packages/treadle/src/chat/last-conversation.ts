@@ -6,7 +6,7 @@ import { foreignRunReason, hasDefinition } from '../runs/resume.ts';
 import { isChild, shortId } from '../runs/store-access.ts';
 import { oneLine } from '../terminal/printable.ts';
 import { ageText, plural } from '../terminal/quantities.ts';
-import { COMPACTION, PURPOSE } from './conversation.ts';
+import { PURPOSE } from './conversation.ts';
 
 /** What `--continue` begins with. */
 export interface LastConversation {
@@ -24,7 +24,7 @@ export async function lastConversation(
   config: Config,
 ): Promise<LastConversation | undefined> {
   for (const run of await store.list({ limit: Infinity })) {
-    if (isChild(run) || !run.runId.startsWith('run_') || run.labels?.[PURPOSE] === COMPACTION) continue;
+    if (isChild(run) || !run.runId.startsWith('run_') || run.labels?.[PURPOSE] !== undefined) continue;
     const stored = { summary: run, entries: await store.read(run.runId) };
     const state = await stateAfter(stored);
     if (foreignRunReason(state, config) !== undefined || hasDefinition(stored)) continue;

@@ -1,6 +1,6 @@
 import { openEditor } from '../screen/editor.ts';
-import { clipLine, span, type Line } from '../screen/spans.ts';
-import { exactLine } from '../terminal/printable.ts';
+import { clipLine, span, wrapLine, type Line } from '../screen/spans.ts';
+import { exactLine, oneLine } from '../terminal/printable.ts';
 import type { QuestionRequest } from '../run/drive-run.ts';
 import { keyLine } from './decision-panel.ts';
 import { editorLines, type Panel } from './prompt-panel.ts';
@@ -58,13 +58,11 @@ export function questionPanel(options: {
         );
         return { lines: problem === undefined ? lines : [...lines, [span(problem, 'red')]], ...(cursor && { cursor }) };
       }
-      const most = Math.max(1, rows - 4);
-      const first = Math.min(Math.max(0, chosen - most + 1), Math.max(0, choices.length - most));
-      const list = choices.slice(first, first + most).map((choice, index): Line => {
-        const at = first + index;
-        const text = `${at + 1} ${exactLine(choice)}`;
-        return clipLine(at === chosen ? [span('❯ ', 'cyan'), span(text, 'bold')] : [span(`  ${text}`)], width);
-      });
+      const list = choiceLines(
+        choices.map((choice, index) => `${index + 1} ${exactLine(choice)}`),
+        chosen,
+        { width, most: Math.max(1, rows - 4) },
+      );
       const keys = keyLine(
         [
           { key: '↑↓', does: 'choose' },
@@ -75,4 +73,68 @@ export function questionPanel(options: {
       return { lines: [...list, ...keys] };
     },
   };
+}
+
+/** Chooses one of several texts with the arrow keys. Letters narrow the list. */
+export function choicePanel(options: {
+  readonly title: string;
+  readonly choices: readonly string[];
+  /** The choice to begin with; default: 0. */
+  readonly first?: number;
+  readonly choose: (index: number) => void;
+  readonly cancel: () => void;
+}): Panel {
+  const { title, choices, choose, cancel } = options;
+  let query = '';
+  let chosen = options.first ?? 0;
+  const shown = (): readonly number[] =>
+    choices.flatMap((choice, index) => (choice.toLowerCase().includes(query.toLowerCase()) ? [index] : []));
+  const search = (text: string): void => {
+    query = text;
+    chosen = 0;
+  };
+  return {
+    press(key) {
+      const found = shown();
+      const taken = found[chosen];
+      if (key.type === 'paste') return;
+      if (key.type === 'text') search(query + key.text);
+      else if (key.name === 'backspace') search(query.slice(0, -1));
+      else if (key.name === 'up') chosen = (chosen + found.length - 1) % Math.max(1, found.length);
+      else if (key.name === 'down') chosen = (chosen + 1) % Math.max(1, found.length);
+      else if (key.name === 'enter' && taken !== undefined) choose(taken);
+      else if (key.name === 'escape' || key.name === 'ctrl-c' || key.name === 'ctrl-d') cancel();
+    },
+    lines({ columns, rows }) {
+      const width = columns - 1;
+      const texts = shown().map((index) => oneLine(choices[index]!, width));
+      const list = choiceLines(texts, chosen, { width, most: Math.max(1, rows - 6) });
+      return {
+        lines: [
+          ...wrapLine([span(query === '' ? title : `search: ${query}`, 'bold')], width),
+          ...(list.length > 0 ? list : [[span('  no match', 'dim')]]),
+          ...keyLine(
+            [
+              { key: '↑↓', does: 'choose' },
+              { key: 'Enter', does: 'takes it' },
+              { key: 'Esc', does: 'back' },
+            ],
+            width,
+          ),
+        ],
+      };
+    },
+  };
+}
+
+/** Lines of which one is chosen. Of many those around it. */
+function choiceLines(
+  texts: readonly string[],
+  chosen: number,
+  { width, most }: { readonly width: number; readonly most: number },
+): readonly Line[] {
+  const first = Math.min(Math.max(0, chosen - most + 1), Math.max(0, texts.length - most));
+  return texts.slice(first, first + most).map((text, index): Line => {
+    return clipLine(first + index === chosen ? [span('❯ ', 'cyan'), span(text, 'bold')] : [span(`  ${text}`)], width);
+  });
 }

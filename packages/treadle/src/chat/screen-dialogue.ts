@@ -13,12 +13,13 @@ import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
 import { oneLine } from '../terminal/printable.ts';
 import type { Interrupt } from '../terminal/signals.ts';
 import { confirmPanel, decisionPanel } from './decision-panel.ts';
+import type { Asked } from './conversation.ts';
 import type { Dialogue, ShownRun } from './dialogue.ts';
 import type { LiveUse } from './facts.ts';
 import type { FileChanges } from './file-changes.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
-import { questionPanel } from './question-panel.ts';
+import { choicePanel, questionPanel } from './question-panel.ts';
 import { runView, seconds, spinner, type RunView, type ShownCall } from './run-view.ts';
 
 export interface ScreenDialogueOptions {
@@ -26,6 +27,10 @@ export interface ScreenDialogueOptions {
   /** What the line at the bottom says besides what the run does: model, tokens, cost. */
   readonly status?: (live: LiveUse) => string;
   readonly complete?: (text: string, at: number) => Promise<Completion | undefined>;
+  /** The messages of the user, the newest last; Esc pressed twice edits one of them. */
+  readonly asked?: () => readonly Asked[];
+  /** Forgets one of them and everything after it. */
+  readonly rewind?: (to: Asked) => void;
   /** Shows what calls change; absent: they act elsewhere. */
   readonly changes?: FileChanges | undefined;
   readonly now?: () => number;
@@ -173,12 +178,45 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
 
   function onKey(name: string): void {
     if (name === 'ctrl-c') pressInterrupt();
-    else if (name === 'escape') {
-      if (run && !run.interrupt.signal.aborted) run.interrupt.press();
-    } else if (name === 'ctrl-d') {
+    else if (name === 'escape') pressEscape();
+    else if (name === 'ctrl-d') {
       if (prompt.editor.state.text === '') leave();
       else prompt.editor.press('delete');
     } else if (name === 'ctrl-l') screen.clear();
+  }
+
+  /** Escape was the last key, without a run. */
+  let hasEscaped = false;
+  function pressEscape(): void {
+    if (run) {
+      if (!run.interrupt.signal.aborted) run.interrupt.press();
+    } else if (hasEscaped) editEarlier();
+    else if (prompt.editor.state.text === '') {
+      hasEscaped = true;
+      hint = 'Esc again edits an earlier message.';
+    }
+  }
+
+  function editEarlier(): void {
+    const messages = options.asked?.() ?? [];
+    if (messages.length === 0) return;
+    const end = (): void => {
+      panel = undefined;
+      refresh();
+    };
+    panel = choicePanel({
+      title: 'Which message do you want to edit? Everything after it is left out; its runs stay in the store.',
+      choices: messages.map(({ text }) => text),
+      first: messages.length - 1,
+      choose(index) {
+        const message = messages[index]!;
+        options.rewind?.(message);
+        end();
+        prompt.editor.set(message.text);
+        settleText(['', 'Edit the message, and press Enter. The conversation goes on from there.']);
+      },
+      cancel: end,
+    });
   }
 
   let hasWarned = false;
@@ -207,6 +245,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     io.stdin,
     (key) => {
       if (!(key.type === 'key' && key.name === 'ctrl-c')) hasWarned = false;
+      if (!(key.type === 'key' && key.name === 'escape')) hasEscaped = false;
       press(key);
       refresh();
     },

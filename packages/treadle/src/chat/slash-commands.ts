@@ -36,6 +36,8 @@ interface SlashCommand {
   readonly help: string;
   /** What the command takes, as the help shows it. */
   readonly argument?: string;
+  /** What the argument can be. */
+  readonly choices?: (chat: Chat) => readonly string[];
   /** The text to show. Rejects with a message for the user. */
   readonly run: (chat: Chat, argument: string) => Promise<string>;
 }
@@ -47,6 +49,7 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
   '/model': {
     help: 'Show the model, or continue with another one',
     argument: '[NAME]',
+    choices: ({ session }) => [...modelEntries(session.context.loaded.config).keys()],
     run: async ({ session }, name) => {
       if (name === '') return modelText(session);
       const notice = await session.changeModel(name);
@@ -68,6 +71,7 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
   '/lift': {
     help: 'Show what narrows the conversation, or lift the narrowing of SOURCE',
     argument: '[SOURCE]',
+    choices: (chat) => [...new Set(chat.narrowings().flatMap(({ source }) => source ?? []))],
     async run(chat, source) {
       if (source !== '' && chat.lift(source))
         return `The narrowing of ${source} does not apply from the next message on.`;
@@ -107,6 +111,30 @@ export function skillRequest(
   return { name, task: task.trim() || `Use the skill ${name}.` };
 }
 
+/** What can follow a slash at the beginning of a message, or be the argument of a command; undefined: it is neither. */
+export function completeCommand(
+  before: string,
+  chat: Chat,
+):
+  | { readonly from: number; readonly choices: readonly { readonly text: string; readonly help?: string }[] }
+  | undefined {
+  const [, name, argument] = /^(\/[a-z0-9-]*)(?:\s+(.*))?$/s.exec(before) ?? [];
+  if (name === undefined) return undefined;
+  if (argument === undefined && !/\s$/.test(before)) {
+    const all = [
+      ...Object.entries(COMMANDS).map(([text, { help }]) => ({ text, help })),
+      { text: '/exit', help: EXIT_HELP },
+      ...chat.session.skills.map((skill) => ({ text: `/${skill.name}`, help: skill.description })),
+    ];
+    return { from: 0, choices: all.filter(({ text }) => text.startsWith(name)) };
+  }
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  if (!command?.choices) return undefined;
+  const typed = argument ?? '';
+  const choices = command.choices(chat).filter((text) => text.startsWith(typed));
+  return { from: before.length - typed.length, choices: choices.map((text) => ({ text })) };
+}
+
 const EXIT_HELP = 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)';
 
 export function slashHelp(): string {
@@ -115,6 +143,8 @@ export function slashHelp(): string {
       argument === undefined ? name : `${name} ${argument}`,
       help,
     ]),
+    ['!COMMAND', 'Run a command with bash, under the policy, and share its output with the model'],
+    ['@FILE', 'In a message: send the file with it'],
     ['/NAME [TASK]', 'Activate the skill NAME, for the rest of the conversation'],
     ['/exit', EXIT_HELP],
   ]);

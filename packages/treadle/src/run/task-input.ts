@@ -1,4 +1,4 @@
-import { open } from 'node:fs/promises';
+import { open, stat } from 'node:fs/promises';
 import { basename, resolve } from 'node:path';
 import type { LoopOptions, UserBlock } from '@treadle/core';
 import { binaryKindOf, imageTypeOf, isPdf } from '@treadle/tools';
@@ -28,6 +28,34 @@ export async function readTask(words: readonly string[], io: Io): Promise<LoopOp
   if (task.trim() === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
   if (files.length === 0) return task.trim();
   return [{ role: 'user', content: [{ type: 'text', text: task.trim() }, ...files.map(attachedBlock)] }];
+}
+
+/**
+ * The blocks of the files that a message names after an @, in the folder of the tools. A word that names no file is text.
+ * Throws for a file that cannot be sent.
+ */
+export async function filesNamedIn(text: string, io: Pick<Io, 'cwd'>): Promise<readonly UserBlock[]> {
+  const names = [...text.matchAll(/(?:^|\s)@([^\s@]+)/g)].map(([, name = '']) => name);
+  const blocks: UserBlock[] = [];
+  for (const name of new Set(names)) {
+    const found = await fileNamed(name, io.cwd);
+    if (found === undefined) continue;
+    const { block } = await readAttached(found, io);
+    blocks.push(attachedBlock({ name: found, block }));
+  }
+  return blocks;
+}
+
+/** A sentence may end with the name of a file. */
+async function fileNamed(name: string, cwd: string): Promise<string | undefined> {
+  for (const one of [name, name.replace(/[.,;:!?)]+$/, '')]) {
+    const isFile = await stat(resolve(cwd, one)).then(
+      (found) => found.isFile(),
+      () => false,
+    );
+    if (isFile) return one;
+  }
+  return undefined;
 }
 
 function isFileWord(word: string): boolean {
@@ -75,7 +103,7 @@ interface Attached {
   readonly block: UserBlock;
 }
 
-async function readAttached(file: string, io: Io): Promise<Attached> {
+async function readAttached(file: string, io: Pick<Io, 'cwd'>): Promise<Attached> {
   const bytes = await readFileOf(file, io, AT_HINT);
   const name = basename(file);
   const mediaType = imageTypeOf(bytes) ?? (isPdf(bytes) ? 'application/pdf' : undefined);
@@ -96,7 +124,7 @@ async function readAttached(file: string, io: Io): Promise<Attached> {
   return { name, block: { type: 'text', text: textOf(file, bytes) } };
 }
 
-async function readFileOf(file: string, io: Io, missingHint: string): Promise<Buffer> {
+async function readFileOf(file: string, io: Pick<Io, 'cwd'>, missingHint: string): Promise<Buffer> {
   try {
     const handle = await open(resolve(io.cwd, file));
     try {
