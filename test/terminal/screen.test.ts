@@ -559,6 +559,44 @@ describe('a message', () => {
   });
 });
 
+describe('/plan', () => {
+  const WRITE: Step = { calls: [{ name: 'write', arguments: '{"path":"new.txt","content":"x"}' }] };
+  const TODO: Step = { calls: [{ name: 'todowrite', arguments: '{"task":"Write it","status":"in_progress"}' }] };
+
+  test('changes nothing until the plan is approved, then works on it with todos shown', async () => {
+    const shown = await open(
+      [WRITE, { text: ['1. Write new.txt'] }, TODO, { hang: 'Working' }, WRITE, { text: ['Written.'] }],
+      {
+        args: ['--yes'],
+      },
+    );
+    shown.say('/plan make new.txt');
+    await shown.shows('Approve the plan, and work on it?');
+    expect(shown.screen()).toContain('plan mode · ');
+    expect(existsSync(join(play.folder, 'new.txt'))).toBe(false);
+    expect(shown.all()).toMatch(/✗ #1 write new\.txt · .*denied: plan/);
+    expect(shown.all()).toMatch(/\nwrite is denied: /);
+    expect(server.requests[0]!.messages.at(-1)!.content).toMatch(/^make new\.txt\n\n\(Plan first:/);
+    shown.type('y');
+    await shown.shows('Working');
+    expect(shown.screen()).toContain('  ▶ Write it');
+    shown.say('go on');
+    server.resume();
+    await shown.shows('Written.');
+    expect(existsSync(join(play.folder, 'new.txt'))).toBe(true);
+    await shown.leave();
+  });
+
+  test('is a mode that Shift+Tab begins and ends', async () => {
+    const shown = await open([]);
+    shown.type('\u001b[Z');
+    await shown.shows('plan mode · scripted');
+    shown.type('\u001b[Z');
+    await shown.hides('plan mode');
+    await shown.leave();
+  });
+});
+
 describe('the first lines', () => {
   test('say what applies, and how to change it; the line above the prompt says what is used', async () => {
     await play.write('AGENTS.md', 'Use tabs.');

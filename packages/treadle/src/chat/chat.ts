@@ -24,7 +24,7 @@ import { openHistory, type ChatHistory } from './history.ts';
 import { continueText, lastConversation } from './last-conversation.ts';
 import { lineDialogue } from './line-dialogue.ts';
 import { screenDialogue, type ScreenDialogueOptions } from './screen-dialogue.ts';
-import { runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
+import { planRequest, runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
 
 export const chatCommand: Command = defineCommand({
   name: 'chat',
@@ -56,12 +56,13 @@ export const chatCommand: Command = defineCommand({
   ],
   async run({ values }, io) {
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    let writeLine = (line: string): void => void io.stderr.write(`${line}\n`);
     const session = await openSession(values, io, {
       // Somebody who can be asked continues at the turn limit. Others get an answer there.
       defaults: { maxTurns: 100, closingTurn: !onTerminal },
       canAsk: onTerminal,
       isChat: true,
-      writeLine: (line) => void io.stderr.write(`${line}\n`),
+      writeLine: (line) => writeLine(line),
     });
     const shownBelow = onTerminal ? [session.place.sandbox, session.place.instructions] : [];
     for (const text of session.notices) if (!shownBelow.includes(text)) io.stderr.write(`${text}\n`);
@@ -78,6 +79,8 @@ export const chatCommand: Command = defineCommand({
     const dialogue: Dialogue = openDialogue(io, {
       history,
       spent: () => conversation.spent(),
+      togglePlan: () => conversation.setPlanning(!conversation.isPlanning),
+      isPlanning: () => conversation.isPlanning,
       complete: chatCompletions(() => chat),
       asked: () => conversation.asked(),
       rewind: (to) => conversation.rewind(to),
@@ -86,6 +89,8 @@ export const chatCommand: Command = defineCommand({
       session,
       isElsewhere: values.device !== undefined,
     });
+    // From now on the dialogue has the terminal.
+    writeLine = dialogue.writeLine;
     const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
     const stored = session.context.store.type !== 'memory';
     const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
@@ -115,6 +120,7 @@ export const chatCommand: Command = defineCommand({
       width: io.stdout.columns ?? 120,
       spent: conversation.spent,
       compact: conversation.compact,
+      setPlanning: conversation.setPlanning,
       clear: conversation.clear,
       narrowings: conversation.narrowings,
       lift: conversation.lift,
@@ -128,6 +134,12 @@ export const chatCommand: Command = defineCommand({
         if (command !== undefined) {
           const { isTerminated } = await conversation.runCommand(command);
           if (isTerminated) return EXIT.cancelled;
+          continue;
+        }
+        const toPlan = planRequest(text);
+        if (toPlan !== undefined) {
+          conversation.setPlanning(true);
+          conversation.unsent.unshift(toPlan);
           continue;
         }
         const asked = skillRequest(text, session.skills);
@@ -158,6 +170,8 @@ function openDialogue(
     readonly isPlain: boolean;
     readonly session: Session;
     readonly spent: () => Spent;
+    readonly togglePlan: () => void;
+    readonly isPlanning: () => boolean;
     readonly complete: NonNullable<ScreenDialogueOptions['complete']>;
     readonly asked: NonNullable<ScreenDialogueOptions['asked']>;
     readonly rewind: NonNullable<ScreenDialogueOptions['rewind']>;
@@ -165,15 +179,13 @@ function openDialogue(
     readonly isElsewhere: boolean;
   },
 ): Dialogue {
-  const { history, onTerminal, isPlain, session, spent, isElsewhere, complete, asked, rewind } = options;
+  const { history, onTerminal, isPlain, session, spent, isElsewhere, isPlanning, ...callbacks } = options;
   if (!onTerminal) return pipedDialogue(io);
   if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
   return screenDialogue(io, {
     history,
-    complete,
-    asked,
-    rewind,
-    status: (live) => statusText(session, spent(), live),
+    ...callbacks,
+    status: (live) => `${isPlanning() ? 'plan mode · ' : ''}${statusText(session, spent(), live)}`,
     changes: isElsewhere ? undefined : fileChanges(session.context.folder),
   });
 }

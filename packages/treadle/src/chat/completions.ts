@@ -28,7 +28,7 @@ export function chatCompletions(chat: () => Chat): (text: string, at: number) =>
 }
 
 /** The paths that have the characters of a word in its order, the best first. */
-export function matching(word: string, paths: readonly string[]): readonly Choice[] {
+function matching(word: string, paths: readonly string[]): readonly Choice[] {
   const wanted = word.toLowerCase();
   return paths
     .flatMap((path) => {

@@ -40,6 +40,9 @@ export interface Conversation {
   resume(): Promise<Ending>;
   /** Replaces the conversation by a summary. `focus`: what matters. Returns a text for the user. */
   compact(focus: string): Promise<string>;
+  /** Whether the next message is only planned: its run reads and changes nothing. */
+  readonly isPlanning: boolean;
+  setPlanning(on: boolean): void;
   /** Runs a command under the policy, and shares its output with the model. */
   runCommand(command: string): Promise<Ending>;
   /** The messages of the user, the newest last. */
@@ -108,6 +111,12 @@ export function startConversation(options: ConversationOptions): Conversation {
     (carried?.narrow ?? []).filter(({ source }) => source === undefined || !lifted.has(source));
   /** Names of tools that were offered on the way. */
   const found = new Set<string>();
+
+  let isPlanning = false;
+  const setPlanning = (on: boolean): void => {
+    isPlanning = on;
+    if (!on && narrowings().some(({ source }) => source === PLAN.source)) lifted.add(PLAN.source);
+  };
 
   const onFact = (item: Item): void => {
     if (item.type !== 'fact') return;
@@ -203,6 +212,11 @@ export function startConversation(options: ConversationOptions): Conversation {
     previous = result.runId;
     report(result);
     const { outcome } = result;
+    if (isPlanning && outcome?.type === 'completed' && !ending.isInterrupted) {
+      if (!(await dialogue.confirm('Approve the plan, and work on it? Until then nothing is changed.'))) return ending;
+      setPlanning(false);
+      return send(WORK_ON_PLAN);
+    }
     if (outcome?.type === 'exhausted' && outcome.limit === 'turns' && !ending.isInterrupted) {
       const goOn = await dialogue.confirm(`It has taken ${plural(result.turns, 'turn')} and is not done. Continue?`);
       if (goOn) return send('Continue.');
@@ -251,14 +265,21 @@ export function startConversation(options: ConversationOptions): Conversation {
     let given: ReturnType<typeof withSkills>;
     try {
       await compactIfLong();
-      given = withSkills([...messages, await messageWithFiles(text)], session.skills, named);
+      const asked = isPlanning ? `${text}\n\n${PLAN_FIRST}` : text;
+      given = withSkills([...messages, await messageWithFiles(asked)], session.skills, named);
     } catch (error) {
       dialogue.writeLine(messageOf(error));
       return NOT_STOPPED;
     }
-    return converse(() => startOf(given));
+    const { narrow = [] } = given;
+    const narrowed = isPlanning ? { narrow: [PLAN, ...(Array.isArray(narrow) ? narrow : [narrow])] } : {};
+    return converse(() => startOf({ ...given, ...narrowed }));
   };
   return {
+    get isPlanning() {
+      return isPlanning;
+    },
+    setPlanning,
     send,
     compact,
     async resume() {
@@ -316,6 +337,7 @@ export function startConversation(options: ConversationOptions): Conversation {
     clear() {
       ({ messages, carried } = NOTHING);
       contextTokens = 0;
+      isPlanning = false;
       if (previous !== undefined) void keeper.drop(previous);
       previous = undefined;
       found.clear();
@@ -325,6 +347,15 @@ export function startConversation(options: ConversationOptions): Conversation {
 
 type LoopStart = Exclude<RunStart, { readonly runId: string; readonly input?: never }> &
   Pick<Session['options'], 'labels'>;
+
+/** What narrows a run that only plans. These rules allow reads, whatever the level of the policy is. */
+const PLAN = { source: 'plan', rules: { autonomy: 0 } } as const satisfies Narrowing;
+const PLAN_FIRST =
+  '(Plan first: look at what you need, and change nothing. Then answer with a plan of numbered steps for what you would do, ' +
+  'and with what you are not sure about. You can work on it when I have approved it.)';
+const WORK_ON_PLAN =
+  'The plan is approved. Work on it now. Add each step as a todo with todowrite, and set it to in_progress and completed as ' +
+  'you go.';
 
 /** The label that says what a run of the command was for, unless it is a message. */
 export const PURPOSE = 'purpose';

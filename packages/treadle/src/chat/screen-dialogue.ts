@@ -20,6 +20,7 @@ import type { FileChanges } from './file-changes.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
 import { choicePanel, questionPanel } from './question-panel.ts';
+import { todoLines, todosIn, type ShownTodo } from './todo-lines.ts';
 import { runView, seconds, spinner, type RunView, type ShownCall } from './run-view.ts';
 
 export interface ScreenDialogueOptions {
@@ -31,6 +32,8 @@ export interface ScreenDialogueOptions {
   readonly asked?: () => readonly Asked[];
   /** Forgets one of them and everything after it. */
   readonly rewind?: (to: Asked) => void;
+  /** Begins or ends the mode in which the next message is only planned. */
+  readonly togglePlan?: () => void;
   /** Shows what calls change; absent: they act elsewhere. */
   readonly changes?: FileChanges | undefined;
   readonly now?: () => number;
@@ -80,6 +83,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   let hint = '';
   /** What the current run has used, and how long the conversation is. */
   let used: LiveUse = { usage: NO_USAGE, contextTokens: 0 };
+  let todos: readonly ShownTodo[] = [];
   let tick: NodeJS.Timeout | undefined;
 
   const painted = hasColours(io.stdout, io.env);
@@ -127,9 +131,10 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     const bottom = bottomLines(size);
     const state = statusLine(columns);
     // A terminal that becomes narrower wraps what is there. It has to have room for that, or it moves it into the scrollback.
-    const room = Math.max(1, Math.floor((size.rows - 2 - bottom.lines.length - state.length) / 2));
+    const plan = run ? todoLines(todos, columns) : [];
+    const room = Math.max(1, Math.floor((size.rows - 2 - bottom.lines.length - state.length - plan.length) / 2));
     const shown = (run?.view.live(columns) ?? []).slice(-room);
-    const above = [...shown, ...(shown.length > 0 || !run ? [[]] : []), ...state];
+    const above = [...shown, ...(shown.length > 0 || !run ? [[]] : []), ...plan, ...state];
     return {
       lines: [...above, ...bottom.lines],
       ...(bottom.cursor && { cursor: { ...bottom.cursor, line: bottom.cursor.line + above.length } }),
@@ -179,6 +184,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   function onKey(name: string): void {
     if (name === 'ctrl-c') pressInterrupt();
     else if (name === 'escape') pressEscape();
+    else if (name === 'shift-tab' && !run) options.togglePlan?.();
     else if (name === 'ctrl-d') {
       if (prompt.editor.state.text === '') leave();
       else prompt.editor.press('delete');
@@ -271,6 +277,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   }
 
   function countUse(item: Item): void {
+    todos = todosIn(item) ?? todos;
     if (item.type !== 'fact' || item.event.type !== 'model-replied') return;
     const { usage } = item.event;
     used = { usage: addUsage(used.usage, usage), contextTokens: usage.inputTokens + usage.outputTokens };

@@ -28,6 +28,7 @@ export interface Chat {
   /** Forgets the conversation, not its runs. */
   clear(): void;
   compact(focus: string): Promise<string>;
+  setPlanning(on: boolean): void;
   narrowings(): readonly Narrowing[];
   lift(source: string): boolean;
 }
@@ -67,6 +68,14 @@ const COMMANDS: Readonly<Record<string, SlashCommand>> = {
     help: 'Replace the conversation by a summary, in which WHAT MATTERS is kept',
     argument: '[WHAT MATTERS]',
     run: (chat, focus) => chat.compact(focus),
+  },
+  '/plan': {
+    help: 'Plan TASK first: nothing is changed until you approve the plan (also Shift+Tab)',
+    argument: '[TASK]',
+    async run(chat) {
+      chat.setPlanning(true);
+      return 'Plan mode: the next messages only read. You are asked to approve the plan. Shift+Tab ends the mode.';
+    },
   },
   '/lift': {
     help: 'Show what narrows the conversation, or lift the narrowing of SOURCE',
@@ -109,6 +118,11 @@ export function skillRequest(
   if (name === undefined || Object.hasOwn(COMMANDS, `/${name}`) || name === 'exit') return undefined;
   if (!skills.some((one) => one.name === name)) return undefined;
   return { name, task: task.trim() || `Use the skill ${name}.` };
+}
+
+/** The task of `/plan TASK`; undefined: the line is something else. */
+export function planRequest(line: string): string | undefined {
+  return /^\/plan\s+(\S[^]*)$/.exec(line)?.[1];
 }
 
 /** What can follow a slash at the beginning of a message, or be the argument of a command; undefined: it is neither. */
