@@ -358,6 +358,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   attachment_not_found: [404, 'The conversation has no such attachment.', 'Check the id.'],
   request_not_found: [404, 'The conversation has no such approval or question.', 'Use the id of its event.'],
   run_not_found: [404, 'There is no such run.', 'Check the id; it may be deleted, or was not stored.'],
+  log_not_kept: [404, 'The server keeps no log.', 'Set `log_file` in `[server]`, and restart the server.'],
   unknown_url: [404, 'There is no such address.', 'Check the path; most start with `/v1`.'],
   method_not_allowed: [405, 'The address exists, but not with this method.', 'Use one that `Allow` lists.'],
   unsupported_protocol: [406, '`Accept` names an unknown protocol.', 'Use one that the message lists.'],

@@ -16,11 +16,11 @@ import { startInProcess, type InProcessServer } from './support/in-process.ts';
 const root = path.resolve(import.meta.dirname, '../..');
 const launched = await launchBrowser();
 
-/** The component of docs/chat.md in a page. */
+/** The component of docs/use-chat.md in a page. */
 async function bundlePage(): Promise<string> {
   const files: Record<string, string> = {
-    'chat.tsx': snippetsOf('', readFileSync(path.join(root, 'docs/chat.md'), 'utf8')).find(
-      ({ language }) => language === 'tsx',
+    'chat.tsx': snippetsOf('', readFileSync(path.join(root, 'docs/use-chat.md'), 'utf8')).find(
+      ({ language, code }) => language === 'tsx' && code.includes('export function Chat('),
     )!.code,
     'page.tsx': `
       import { createRoot } from 'react-dom/client';

@@ -120,10 +120,11 @@ test('no kind of reader tells what cannot be synced: the client gets a 503, or t
   // What is not read from the store is told.
   expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
   expect((await fetch(`${server.url}/metrics`)).status).toBe(200);
+  expect(await (await fetch(`${server.url}/v1/status`)).json()).toMatchObject({ ready: false });
 });
 
-/** Those that tell nothing that is stored. `/readyz` says that the store fails. */
-const UNSTORED = ['/', '/assets/{file}', '/healthz', '/readyz', '/metrics'];
+/** Those that tell nothing that is stored. `/readyz` and `/v1/status` say that the store fails. */
+const UNSTORED = ['/', '/assets/{file}', '/healthz', '/readyz', '/metrics', '/v1/status'];
 
 test('no route of the OpenAPI document answers while nothing can be synced, also not that a request is invalid', async () => {
   await using disk = await heldDisk();

@@ -299,7 +299,6 @@ describe('an unknown', () => {
     ['POST', '/v1/models', 'GET'],
     ['GET', '/v1/conversations', 'POST'],
     ['GET', '/v1/chat/completions', 'POST'],
-    ['GET', '/v1/messages', 'POST'],
     ['GET', `/v1/responses/${ID}/cancel`, 'POST'],
     ['PATCH', `/v1/responses/${ID}`, 'GET'],
   ])('method returns 405 with Allow: %s %s', async (method, path, allowed) => {

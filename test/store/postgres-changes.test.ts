@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeEach, test, vi } from 'vitest';
 import { entry } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';

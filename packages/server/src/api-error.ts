@@ -87,6 +87,7 @@ export type ApiErrorCode =
   | 'invalid_value'
   | 'item_in_use'
   | 'item_not_found'
+  | 'log_not_kept'
   | 'message_not_found'
   | 'method_not_allowed'
   | 'missing_approval'

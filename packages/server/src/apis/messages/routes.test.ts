@@ -454,6 +454,14 @@ describe('errors', () => {
     expect(error).toMatchObject({ status: 404, type: 'not_found_error', requestID: expect.stringMatching(/^req_/) });
   });
 
+  test('have it for a method that does not exist', async () => {
+    const { url } = await serve(scriptedModel([]));
+    const response = await fetch(`${url}/v1/messages`);
+    expect(response.status).toBe(405);
+    expect(response.headers.get('allow')).toContain('POST');
+    expect(await response.json()).toMatchObject({ type: 'error', error: { type: 'invalid_request_error' } });
+  });
+
   test('an unknown model is a 404 that says how to map its name', async () => {
     const { post } = await serve(scriptedModel([]));
     for (const path of ['/v1/messages', '/v1/messages/count_tokens']) {
