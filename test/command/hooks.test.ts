@@ -1,4 +1,14 @@
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
@@ -121,6 +131,7 @@ test.each([
   ['export const audit = {};', 'Use an object with the function "rejectedAnswer".'],
   ['throw new Error("broken here");', 'treadle.toml: hooks.module cannot be loaded: broken here'],
   ['export const = 1;', 'treadle.toml: hooks.module cannot be loaded: '],
+  ['export default { guardrails: {} };', 'hooks.module has a default export. Write "export const guardrails = …"'],
 ])('reports the module %s', async (code, problem) => {
   await configure(code);
   for (const args of [['run', 'Hello'], ['chat'], ['serve'], ['mcp', 'serve']]) {
@@ -139,13 +150,36 @@ test('reports a module that is not there, and a path that is none', async () => 
   expect((await treadle('run', 'Hello')).stderr).toContain('hooks.module');
 });
 
-test('agents can neither read nor write the module', async () => {
+test('a CommonJS module is rejected, because it could not be loaded again', async () => {
   await configure('');
-  for (const [tool, input] of [
-    ['read', { path: 'treadle.hooks.mjs' }],
-    ['write', { path: 'treadle.hooks.mjs', content: '' }],
-  ] as const) {
-    const { stdout } = await treadle('policy', 'explain', tool, JSON.stringify(input));
-    expect(stdout).toMatch(/den/);
+  file('package.json', '{ "type": "commonjs" }');
+  file('hooks.js', 'exports.guardrails = { output: [() => true] };');
+  file('treadle.toml', '[hooks]\nmodule = "hooks.js"');
+  const problem = 'hooks.module has a default export. Write "export const guardrails = …"';
+  expect((await treadle('run', 'Hello')).stderr).toContain(problem);
+  file('treadle.toml', '[hooks]\nmodule = "hooks.cjs"');
+  expect((await treadle('run', 'Hello')).stderr).toContain('such as "treadle.hooks.ts"');
+});
+
+test('agents can neither read nor write the configuration and the module, also behind links', async () => {
+  await configure('');
+  mkdirSync(join(folder, 'behind'));
+  for (const name of ['treadle.hooks.mjs', 'treadle.toml']) {
+    renameSync(join(folder, name), join(folder, 'behind', `real-${name}`));
+    symlinkSync(join('behind', `real-${name}`), join(folder, name));
+  }
+  for (const path of [
+    'treadle.hooks.mjs',
+    'treadle.toml',
+    'behind/real-treadle.hooks.mjs',
+    'behind/real-treadle.toml',
+  ]) {
+    for (const [tool, input] of [
+      ['read', { path }],
+      ['write', { path, content: '' }],
+    ] as const) {
+      const { stdout } = await treadle('policy', 'explain', tool, JSON.stringify(input));
+      expect([path, tool, stdout]).toEqual([path, tool, expect.stringMatching(/^paths +deny/m)]);
+    }
   }
 });

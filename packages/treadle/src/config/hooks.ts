@@ -21,7 +21,7 @@ export const HOOKS_SHAPE: Shape = {
   fields: {
     module: {
       type: 'text',
-      form: { matches: (path) => /\.[cm]?[jt]s$/.test(path), means: 'the path of a file such as "treadle.hooks.ts"' },
+      form: { matches: (path) => /\.m?[jt]s$/.test(path), means: 'the path of a file such as "treadle.hooks.ts"' },
     },
   } satisfies Record<keyof HooksConfig, Shape>,
 };
@@ -55,6 +55,12 @@ export async function loadHooks(loaded: LoadedConfig): Promise<Hooks> {
     exports = await import(/* @vite-ignore */ `${pathToFileURL(path).href}?changed=${found.mtimeMs}`);
   } catch (error) {
     throw new CommandError(`${what} cannot be loaded: ${messageOf(error)}`);
+  }
+  // CommonJS modules have one. Node would not load them again when they have changed.
+  if ('default' in exports) {
+    throw new CommandError(
+      `${what} has a default export. Write "export const guardrails = …" and the like, in an ES module.`,
+    );
   }
   const unknown = Object.keys(exports).find((name) => !Object.hasOwn(EXPORTS, name));
   if (unknown !== undefined) {

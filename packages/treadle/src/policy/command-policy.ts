@@ -146,11 +146,10 @@ export function rulesOf({ policy: rules = {}, orchestrator }: Config): PolicyRul
 
 /** Denies the configuration, the store and the secrets beside it if they are not where the rules deny them in any case. */
 function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): PolicyRules {
-  const hooks = hooksModule(loaded);
+  const files = [loaded.path, hooksModule(loaded)].filter((path) => path !== undefined).flatMap(withTarget);
   const own = [
-    ...(loaded.path !== undefined && basename(loaded.path) !== 'treadle.toml' ? [exactGlob(loaded.path)] : []),
-    ...(hooks === undefined ? [] : [exactGlob(hooks)]),
-    ...(store.type === 'sqlite' ? [...new Set([store.file, behindLinks(store.file)])] : []).flatMap((file) =>
+    ...files.filter((file) => basename(file) !== 'treadle.toml').map(exactGlob),
+    ...(store.type === 'sqlite' ? withTarget(store.file) : []).flatMap((file) =>
       basename(dirname(file)) === '.treadle' ? [] : [`${exactGlob(file)}*`, `${exactGlob(file)}*/**`],
     ),
   ];
@@ -159,12 +158,12 @@ function withOwnFiles(rules: PolicyRules, { loaded, store }: CommandContext): Po
     : { ...rules, paths: { ...rules.paths, deny: [...(rules.paths?.deny ?? []), ...own] } };
 }
 
-/** The store is open by now, unless a call is only explained. */
-function behindLinks(file: string): string {
+/** A file, and what it is a link to. The store is open by now, unless a call is only explained. */
+function withTarget(file: string): readonly string[] {
   try {
-    return realpathSync(file);
+    return [...new Set([file, realpathSync(file)])];
   } catch {
-    return file;
+    return [file];
   }
 }
 
