@@ -21,6 +21,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   status: async () => (await import('./operate/status.ts')).statusCommand,
   metrics: async () => (await import('./operate/metrics.ts')).metricsCommand,
   logs: async () => (await import('./operate/logs.ts')).logsCommand,
+  budgets: async () => (await import('./budgets/budgets.ts')).budgetsGroup,
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
   skills: async () => (await import('./skills/skills.ts')).skillsGroup,

@@ -42,16 +42,19 @@ interface RunsDefinition<F extends Flags> {
 
 /** A subcommand of `treadle runs`, such as `show ID`. */
 export function runsCommand<const F extends Flags>(usage: string, definition: RunsDefinition<F>): Command {
-  const command = storedRunsCommand(usage, definition);
-  return { ...command, name: `runs ${command.name}` };
+  return storedCommand(usage, definition, 'runs');
 }
 
-/** A command about stored runs, such as `trace RUN`. Opens the store for `run`, and closes it afterwards. */
-export function storedRunsCommand<const F extends Flags>(usage: string, definition: RunsDefinition<F>): Command {
+/** A command about what is stored, such as `trace RUN`. Opens the store for `run`, and closes it afterwards. */
+export function storedCommand<const F extends Flags>(
+  usage: string,
+  definition: RunsDefinition<F>,
+  group?: string,
+): Command {
   const [name, ...positionals] = usage.split(' ');
   const { summary, flags, details, examples, emptyStore } = definition;
   return defineCommand<Flags>({
-    name: name!,
+    name: group === undefined ? name! : `${group} ${name}`,
     summary,
     arguments: positionals,
     flags: { ...flags, ...LOCATION_FLAGS },

@@ -11,9 +11,9 @@ import { CommandError, SUMMARIES, type Command } from '../command-line/command.t
 import type { Colours } from '../terminal/colours.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { durationText, plural, timestampText, usageText } from '../terminal/quantities.ts';
-import { descendantsOf, readRun, shortId, storedRunsCommand } from './store-access.ts';
+import { descendantsOf, readRun, shortId, storedCommand } from './store-access.ts';
 
-export const traceCommand: Command = storedRunsCommand('trace RUN', {
+export const traceCommand: Command = storedCommand('trace RUN', {
   summary: SUMMARIES.trace,
   flags: { json: { type: 'switch', help: 'Print JSON, with the child runs' } },
   details:
