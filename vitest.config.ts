@@ -24,7 +24,7 @@ const MANY_PROCESSES =
 
 /** Test files that take long. They run next, so that at the end no worker waits for the one that has such a file. */
 const LONG =
-  /test\/(invariants|simulation|crash|docs|store|journal|agents\/properties|policy\/swaps|policy\/commands|server\/(load|memory|backpressure))/;
+  /test\/(invariants|simulation|crash|docs|store|journal|agents\/properties|policy\/swaps|policy\/commands|server\/(load|backpressure))/;
 
 const MEMORY = '/dev/shm';
 
@@ -63,8 +63,8 @@ export default defineConfig({
     testTimeout: 60_000,
     hookTimeout: 60_000,
     expect: { poll: { timeout: 60_000 } },
-    // Some tests wait for a timer, a lease or a process. One worker more than cores makes use of that time.
-    maxWorkers: availableParallelism() + 1,
+    // Some tests wait for a timer, a lease or a process. More workers than cores make use of that time.
+    maxWorkers: availableParallelism() + 2,
     sequence: { sequencer: LongFilesFirst },
     projects: [
       {

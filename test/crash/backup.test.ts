@@ -7,7 +7,7 @@ import { runLoop } from '@treadle/core';
 import { backupStore, checkStore } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { MODEL, TOOLS } from './backup/runs.ts';
-import { inStore, testBackupsUnderLoad } from './backup/under-load.ts';
+import { inStore } from './backup/under-load.ts';
 
 let folder: string;
 const inFolder = (name: string): string => path.join(folder, name);
@@ -19,8 +19,6 @@ beforeEach(() => {
 afterEach(() => {
   rmSync(folder, { recursive: true });
 });
-
-testBackupsUnderLoad({ writers: 2, backups: 2 });
 
 describe('a process that is killed', () => {
   /** Two closed stores: `old.db` has the run `old`, and `new.db` has the run `new`, both with several megabytes. */

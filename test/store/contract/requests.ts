@@ -69,7 +69,7 @@ export function requestsContract(tempStore: () => Promise<TempStores>): void {
     });
 
     test.each([
-      ['megabytes', { text: 'é💡'.repeat(4_000_000) }],
+      ['megabytes', { text: 'é💡'.repeat(400_000) }],
       ['unpaired surrogates and NUL characters', { text: '\ud800 \0 \udfff', '\ud83d': '\0' }],
       ['null', null],
       ['an empty string', ''],
