@@ -50,7 +50,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
 
   'chat.instructions': [
     'those of the command',
-    'what [`treadle chat`](runs.md#chat) tells the model; `--system` overrides it, and `AGENTS.md` is added to it',
+    'what [`treadle chat`](terminal.md) tells the model; `--system` overrides it, and `AGENTS.md` is added to it',
   ],
 
   'hooks.module': ['none', 'a file with [code](runs.md#hooks) for all runs, relative to this file'],

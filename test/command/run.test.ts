@@ -96,6 +96,95 @@ describe('--json and --quiet', () => {
   });
 });
 
+describe('--stream-json', () => {
+  const events = (stdout: string): readonly Record<string, unknown>[] =>
+    stdout
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as Record<string, unknown>);
+
+  test('prints the events of POST /v1/chat as JSON lines', async () => {
+    const { code, stdout } = await run([READ, { text: ['It', ' is.'] }], ['--stream-json', '-p', 'go']);
+    const all = events(stdout);
+    expect(code).toBe(0);
+    expect(all.map(({ seq }) => seq)).toEqual(all.map((_, index) => index + 1));
+    const start = all.find(({ type }) => type === 'tool_call_start');
+    expect(all).toMatchObject([
+      { type: 'conversation_meta', title: 'go', model: 'scripted', run_id: expect.stringMatching(/^run_/) },
+      { type: 'tool_call_start', name: 'read', arguments: '{"path":"notes.txt"}' },
+      { type: 'memory' },
+      { type: 'tool_call_result', id: start!['id'], is_error: false },
+      { type: 'token_delta', delta: 'It' },
+      { type: 'token_delta', delta: ' is.' },
+      { type: 'usage', input_tokens: 20, output_tokens: 10 },
+      { type: 'done', status: 'completed' },
+    ]);
+  });
+
+  test('says what was denied, and the exit code does too', async () => {
+    const write: Step = { calls: [{ name: 'write', arguments: '{"path":"a.txt","content":"x"}' }] };
+    const { code, stdout } = await run([write, { text: ['No.'] }], ['--stream-json', 'go']);
+    expect(code).toBe(5);
+    expect(events(stdout)).toContainEqual(
+      expect.objectContaining({ type: 'tool_call_decision', approved: false, source: 'policy' }),
+    );
+    expect(events(stdout).at(-1)).toMatchObject({ type: 'done', status: 'completed' });
+  });
+
+  test('ends with an error and the exit code for a limit and for a failed model', async () => {
+    const limited = await run([READ, READ], ['--stream-json', '--max-turns', '1', 'go']);
+    expect(limited.code).toBe(3);
+    expect(events(limited.stdout).slice(-3)).toMatchObject([
+      { type: 'error', code: 'max_turns' },
+      { type: 'usage' },
+      { type: 'done', status: 'incomplete' },
+    ]);
+    await server!.close();
+    const failed = await run([{ status: 400, message: 'no such model' }], ['--stream-json', 'go']);
+    expect(failed.code).toBe(1);
+    expect(events(failed.stdout).at(-1)).toMatchObject({ type: 'done', status: 'failed' });
+  });
+
+  test('contradicts --json', async () => {
+    const { code, stderr } = await run([], ['--json', '--stream-json', 'go']);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('Use one of them')]);
+  });
+});
+
+describe('--prompt', () => {
+  test('is the task, and - sends standard input with it', async () => {
+    await run([{ text: ['ok'] }], ['-p', 'Review this', '-'], 'the change\n');
+    expect(JSON.stringify(server!.requests[0]!.messages.at(-1))).toMatch(/Review this.*standard input.*the change/);
+  });
+  test('contradicts another task', async () => {
+    expect(await run([], ['-p', 'one', 'two'])).toMatchObject({ code: 2 });
+  });
+});
+
+describe('--max-cost', () => {
+  test('refuses what is not an amount', async () => {
+    for (const text of ['0', 'much', '1,5', '-1']) {
+      const { code, stderr } = await run([], [`--max-cost=${text}`, 'go']);
+      expect([code, stderr]).toEqual([2, expect.stringContaining('--max-cost cannot be')]);
+      await server!.close();
+    }
+    server = undefined;
+  });
+  test('refuses a model without a price', async () => {
+    const { code, stderr } = await run([], ['--max-cost', '0.50', 'go']);
+    expect([code, stderr]).toEqual([2, expect.stringContaining('without a known price')]);
+  });
+  test('stops a task that has cost so much', async () => {
+    server = await scriptedOpenAi([READ, { text: ['ok'] }]);
+    await writeFile(
+      join(play.folder, 'treadle.toml'),
+      `[models.main]\nmodel = "m"\nbase_url = "${server.baseURL}"\n[models.main.price]\ninput = 100_000\noutput = 0\n`,
+    );
+    const { code, stderr } = await command(['run', '--max-cost', '0.50', 'go'], play.folder);
+    expect([code, stderr]).toEqual([3, expect.stringContaining('cost')]);
+  });
+});
+
 describe('reads the task from standard input', () => {
   const TASK = '  do this\nand that\n';
   const expectTaskSent = (): void =>

@@ -59,6 +59,7 @@ export const RULE_FLAGS = {
     help: 'Instructions for the model instead of those of the command',
   },
   'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
+  'max-cost': { type: 'text', value: 'DOLLARS', help: 'Stop a task that has cost so much, such as 0.50' },
   finish: {
     type: 'choice',
     choices: ['plain', 'confirm'],
@@ -102,6 +103,14 @@ export const LOG_FLAGS = {
   log: { type: 'text', value: 'FILE', help: 'Append a JSON line to FILE for each call that was executed or denied' },
 } as const;
 
+/** The limit of --max-cost in US dollars. Throws for what is not a positive number. */
+export function maxCostOf({ 'max-cost': text }: Values<typeof RULE_FLAGS>): number | undefined {
+  if (text === undefined) return undefined;
+  const cost = /^\d*\.?\d+$/.test(text) ? Number(text) : 0;
+  if (cost > 0) return cost;
+  throw new CommandError(`--max-cost cannot be ${JSON.stringify(text)}. It takes US dollars, such as 0.50.`);
+}
+
 /** Flags of commands that drive a run and print its result. */
 export const OUTPUT_FLAGS = {
   json: { type: 'switch', help: 'Print the whole result as JSON instead of the answer' },
@@ -110,7 +119,10 @@ export const OUTPUT_FLAGS = {
 
 export type LocationValues = Values<typeof LOCATION_FLAGS>;
 export type ModelValues = Values<typeof MODEL_FLAGS>;
-export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS>;
+export type OutputValues = Values<typeof OUTPUT_FLAGS & typeof LOG_FLAGS> & {
+  /** Only of "treadle run". */
+  readonly 'stream-json'?: boolean;
+};
 /** The flags of commands that start runs. */
 export type SessionValues = LocationValues &
   ModelValues &

@@ -1,6 +1,8 @@
 import {
   userText,
   type Event,
+  type Item,
+  type LoopOptions,
   type LoopResult,
   type RunStore,
   type StartedRun,
@@ -20,7 +22,7 @@ import type { CommandContext } from '../config/context.ts';
 import { shortId } from '../runs/store-access.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
-import { printable } from '../terminal/printable.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
 import { plural, timestampText } from '../terminal/quantities.ts';
 import { askLine } from '../terminal/prompt.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
@@ -45,8 +47,12 @@ export interface RunScreen extends Transcript {
  * All text of the model is written as it arrives, each reply on its own lines. With `quiet`, only the answer: whether a text
  * is the answer is known when its reply has ended without calls. With `answerOnly`, standard output gets only the answer, too.
  */
-export function runScreen(io: Io, { quiet, json, answerOnly }: OutputValues & { answerOnly?: boolean }): RunScreen {
+export function runScreen(
+  io: Io,
+  { quiet, json: isWhole, 'stream-json': isStream, answerOnly }: OutputValues & { answerOnly?: boolean },
+): RunScreen {
   const { stdout, stderr, env } = io;
+  const json = isWhole || isStream;
   const status = quiet || json ? NO_STATUS : statusLine(io);
   const streams = !json && !quiet && !answerOnly;
   const writeLine = (line: string): void => {
@@ -110,18 +116,23 @@ export async function runAndReport(options: {
     return askLine(io, interrupt, prompt);
   };
   let lastEvent: Event['type'] | undefined;
+  const events = values['stream-json'] ? await jsonEvents(start, io) : undefined;
   let result: LoopResult;
   try {
     result = await driveRun({
       start,
       ...(allTools && { allTools }),
-      ...(follow && { onLive: follow }),
+      onLive(live) {
+        events?.begin(live.runId);
+        follow?.(live);
+      },
       store,
       signal: interrupt.signal,
       stopping: stored ? 'detach' : 'cancel',
       onItem(item) {
         if (item.type === 'fact') lastEvent = item.event.type;
         screen.onItem(item);
+        events?.add(item);
       },
       ...(canAsk && {
         approve: (request) => askApproval(request, { writeLine, ask }, explain),
@@ -132,7 +143,7 @@ export async function runAndReport(options: {
       user: userName(),
       logCalls,
     });
-    if (canAsk && !values.json && 'input' in start && isAtTurnLimit(result) && !interrupt.signal.aborted) {
+    if (canAsk && !values.json && !events && 'input' in start && isAtTurnLimit(result) && !interrupt.signal.aborted) {
       screen.endLine();
       writeLine(`It has taken ${plural(result.turns, 'turn')} and is not done.`);
       if (/^y(es)?$/i.test((await ask('Continue? [y/N] '))?.trim() ?? ''))
@@ -146,7 +157,8 @@ export async function runAndReport(options: {
 
   const completed = result.outcome?.type === 'completed';
   const isShown = screen.lastText() === result.text;
-  if (values.json) io.stdout.write(`${JSON.stringify(asJson(result), null, 2)}\n`);
+  if (events) events.end(result);
+  else if (values.json) io.stdout.write(`${JSON.stringify(asJson(result), null, 2)}\n`);
   else if (completed && !(screen.streams && isShown)) screen.writeAnswer(answerText(result));
   else if (!completed && result.text !== '' && !isShown)
     writeLine(`Last reply of the model: ${printable(result.text)}`);
@@ -159,6 +171,34 @@ export async function runAndReport(options: {
     return EXIT.denied;
   }
   return !result.outcome && interrupt.signal.aborted ? EXIT.cancelled : exitCodeOf(result);
+}
+
+/** Prints the events of a run as JSON lines. */
+async function jsonEvents(
+  start: RunStart,
+  { stdout }: Io,
+): Promise<{ begin(runId: string): void; add(item: Item): void; end(result: LoopResult): void }> {
+  const { runEvents } = await import('@treadle/server/chat-events');
+  let events: ReturnType<typeof runEvents> | undefined;
+  return {
+    begin(runId) {
+      const title = 'input' in start ? titleOf(start.input) : '';
+      events ??= runEvents({ runId, model: start.model.id, title }, (event) => {
+        stdout.write(`${JSON.stringify(event)}\n`);
+      });
+    },
+    add: (item) => events?.add(item),
+    end: (result) => events?.end(result, Date.now()),
+  };
+}
+
+const MAX_TITLE = 60;
+
+function titleOf(input: LoopOptions['input']): string {
+  if (typeof input === 'string') return oneLine(input, MAX_TITLE);
+  const message = input.at(-1);
+  const [first] = message?.role === 'user' ? message.content : [];
+  return first?.type === 'text' ? oneLine(first.text, MAX_TITLE) : '';
 }
 
 function isAtTurnLimit({ outcome }: LoopResult): boolean {

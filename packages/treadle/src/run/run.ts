@@ -35,6 +35,7 @@ export const runCommand: Command = defineCommand({
   summary: SUMMARIES.run,
   arguments: ['[task]', '[@file]…'],
   flags: {
+    prompt: { type: 'text', short: 'p', value: 'TASK', help: 'The task; "-" then sends standard input with it' },
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
     ...RULE_FLAGS,
@@ -46,6 +47,7 @@ export const runCommand: Command = defineCommand({
       help: 'The answer must be JSON that the JSON Schema in FILE accepts; only it is printed',
     },
     ...OUTPUT_FLAGS,
+    'stream-json': { type: 'switch', help: 'Print the events of POST /v1/chat as JSON lines while it runs' },
     ...LOG_FLAGS,
   },
   notes: [
@@ -62,6 +64,7 @@ export const runCommand: Command = defineCommand({
     'treadle run "Which files mention a licence?"',
     'treadle run --model openai/MODEL --json "What does src/main.ts do?" | jq .usage',
     'treadle run --quiet - < task.md',
+    'git diff | treadle run -p "Review this change" - --tools read-only --max-cost 0.50 --stream-json',
     'treadle run @task.md',
     'treadle run "What is wrong here?" @error.log @screenshot.png',
     'treadle run --no-tools --system "You are a translator." "Good morning, in French"',
@@ -69,7 +72,10 @@ export const runCommand: Command = defineCommand({
     'treadle run --output-schema person.json "Who maintains this project?" | jq .name',
   ],
   async run({ values, arguments: words }, io) {
-    const task = await readTask(words, io);
+    if (values.json && values['stream-json']) {
+      throw new CommandError('--stream-json prints events, and --json one object at the end. Use one of them.');
+    }
+    const task = await readTask(words, io, values.prompt);
     const schemaFile = values['output-schema'];
     const output = schemaFile === undefined ? undefined : await readSchema(schemaFile, io);
     const screen = runScreen(io, { ...values, answerOnly: output !== undefined });

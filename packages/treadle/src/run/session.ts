@@ -17,6 +17,7 @@ import {
   factsOf,
   followUpCommand,
   locationOf,
+  maxCostOf,
   type LocationValues,
   type SessionValues,
 } from '../command-line/flags.ts';
@@ -114,6 +115,7 @@ export async function openSession(
   const asking = askingBy(values, canAsk);
   const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms, budgets = [] } = config.orchestrator ?? {};
   const facts = factsOf(values);
+  const cost = maxCostOf(values);
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;
   const agents = withAgents ? await readAgentsFiles(context.folder, homedir()) : { files: [], problems: [] };
@@ -188,6 +190,7 @@ export async function openSession(
     policy,
     ...bounds,
     compaction: { tokens: Math.floor(contextWindow * COMPACT_AT) },
+    ...(cost !== undefined && { limits: { cost } }),
     ...(values.finish && { finish: values.finish }),
     ...(ledger && { ledger }),
     ...hooks,

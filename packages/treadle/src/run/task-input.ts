@@ -12,10 +12,12 @@ const MAX_MEDIA_BYTES = 20_000_000;
 
 /**
  * The task of a command line: a text, and files whose names follow an @. Without a text, the first file is the task, or standard
- * input if there is no file.
+ * input if there is no file. `prompt`: the value of --prompt, with which `-` is one of the files.
  */
-export async function readTask(words: readonly string[], io: Io): Promise<LoopOptions['input']> {
-  const [given, surplus] = words.filter((word) => !isFileWord(word));
+export async function readTask(words: readonly string[], io: Io, prompt?: string): Promise<LoopOptions['input']> {
+  const texts = words.filter((word) => !isFileWord(word));
+  const sendsInput = prompt !== undefined && texts[0] === '-';
+  const [given, surplus] = prompt === undefined ? texts : [prompt, ...texts.slice(sendsInput ? 1 : 0)];
   if (surplus !== undefined) {
     throw new CommandError(
       `treadle run takes one task, but also got ${JSON.stringify(surplus)}. Put text with spaces in quotes, and @ before the ` +
@@ -24,7 +26,10 @@ export async function readTask(words: readonly string[], io: Io): Promise<LoopOp
   }
   const files: Attached[] = [];
   for (const word of words.filter(isFileWord)) files.push(await readAttached(word.slice(1), io));
-  const task = given === undefined && files.length > 0 ? taskOf(files.shift()!) : await readText(given, io);
+  if (sendsInput) files.push({ name: 'standard input', block: { type: 'text', text: await readStdin(io) } });
+  const isTask = given !== undefined && (given !== '-' || prompt !== undefined);
+  const task =
+    given === undefined && files.length > 0 ? taskOf(files.shift()!) : isTask ? given : await readText(io, given);
   if (task.trim() === '') throw new CommandError('The task is empty. Describe what to do: "treadle run \'…\'".');
   if (files.length === 0) return task.trim();
   return [{ role: 'user', content: [{ type: 'text', text: task.trim() }, ...files.map(attachedBlock)] }];
@@ -62,8 +67,8 @@ function isFileWord(word: string): boolean {
   return /^@\S/.test(word);
 }
 
-async function readText(given: string | undefined, io: Io): Promise<string> {
-  if (given !== undefined && given !== '-') return given;
+/** `given`: `-`, or undefined. */
+async function readText(io: Io, given: string | undefined): Promise<string> {
   if (given === '-' || !io.stdin.isTTY) return readStdin(io);
   throw new CommandError('The task is missing. Give it in quotes, "treadle run \'…\'", or on standard input.');
 }
