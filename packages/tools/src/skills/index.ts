@@ -9,3 +9,4 @@ export {
 } from './load-skills.ts';
 export { isSkillName, parseSkill, type ParsedSkill, type SkillProblem } from './parse-skill.ts';
 export { skillTool, type SkillToolOptions } from './skill-tool.ts';
+export { frontMatter, yamlTable } from '../yaml-table.ts';

@@ -1,8 +1,9 @@
 import { messageOf } from '@treadle/core';
-import { defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
+import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import {
   FACT_FLAGS,
   KEY_NOTE,
+  locationOf,
   LOCATION_FLAGS,
   LOG_FLAGS,
   MODEL_FLAGS,
@@ -17,20 +18,31 @@ import type { Io } from '../terminal/io.ts';
 import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
 import { chatCompletions } from './completions.ts';
-import { startConversation } from './conversation.ts';
-import { fileChanges } from './file-changes.ts';
+import { NOT_STOPPED, startConversation, type Ending } from './conversation.ts';
+import { continueText, lastConversation, openTitles, type FoundConversation } from './conversations.ts';
+import { resumeConversation } from './conversation-commands.ts';
+import { fileChanges, type FileChanges } from './file-changes.ts';
 import { firstLines, statusText } from './facts.ts';
 import { openHistory, type ChatHistory } from './history.ts';
-import { continueText, lastConversation } from './last-conversation.ts';
 import { lineDialogue } from './line-dialogue.ts';
 import { screenDialogue, type ScreenDialogueOptions } from './screen-dialogue.ts';
-import { planRequest, runSlashCommand, skillRequest, slashHelp, type Chat, type Spent } from './slash-commands.ts';
+import { runSlashCommand, slashHelp } from './slash-commands.ts';
+import type { Chat, Spent } from './slash-command.ts';
+
+/** What `--resume` alone means. */
+const CHOOSE = '?';
 
 export const chatCommand: Command = defineCommand({
   name: 'chat',
   summary: SUMMARIES.chat,
   flags: {
     continue: { type: 'switch', help: 'Continue the last conversation of the store instead of a new one' },
+    resume: {
+      type: 'text',
+      value: '[RUN|WORDS]',
+      bare: CHOOSE,
+      help: 'Choose an earlier conversation to continue, or name a run or words of its title',
+    },
     ...MODEL_FLAGS,
     ...LOCATION_FLAGS,
     ...RULE_FLAGS,
@@ -52,10 +64,17 @@ export const chatCommand: Command = defineCommand({
   examples: [
     'treadle chat',
     'treadle chat --continue',
+    'treadle --resume',
     'treadle chat --model anthropic/claude-sonnet-5 --tools read-only',
   ],
   async run({ values }, io) {
     const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+    if (values.continue && values.resume !== undefined) {
+      throw new CommandError('--continue takes the last conversation, and --resume another one. Use one of them.');
+    }
+    if (values.resume === CHOOSE && !onTerminal) {
+      throw new CommandError('--resume needs a terminal to choose on. Name the conversation: --resume RUN.');
+    }
     let writeLine = (line: string): void => void io.stderr.write(`${line}\n`);
     const session = await openSession(values, io, {
       // Somebody who can be asked continues at the turn limit. Others get an answer there.
@@ -76,6 +95,7 @@ export const chatCommand: Command = defineCommand({
 
     const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const history = onTerminal ? await openHistory(session.context.store) : undefined;
+    const changes = values.device === undefined ? fileChanges(session.context.folder) : undefined;
     const dialogue: Dialogue = openDialogue(io, {
       history,
       spent: () => conversation.spent(),
@@ -87,7 +107,7 @@ export const chatCommand: Command = defineCommand({
       onTerminal,
       isPlain: values.plain === true,
       session,
-      isElsewhere: values.device !== undefined,
+      changes,
     });
     // From now on the dialogue has the terminal.
     writeLine = dialogue.writeLine;
@@ -109,48 +129,28 @@ export const chatCommand: Command = defineCommand({
       logCalls,
       resuming,
       yes: values.yes === true,
-      last,
       skills: values.skill ?? [],
       showsUsage: onTerminal,
     });
     const chat: Chat = {
       session,
       store: session.store,
+      conversation,
+      dialogue,
+      titles: await openTitles(session.context.store),
+      changes,
       colours,
-      width: io.stdout.columns ?? 120,
-      spent: conversation.spent,
-      compact: conversation.compact,
-      setPlanning: conversation.setPlanning,
-      clear: conversation.clear,
-      narrowings: conversation.narrowings,
-      lift: conversation.lift,
+      io,
+      location: locationOf(values),
+      width: () => io.stdout.columns ?? 120,
     };
     try {
-      if (last?.isOpen) await conversation.resume();
+      let ending = await begin(chat, { last, resume: values.resume });
       for (;;) {
+        if (ending.isTerminated || (ending.isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
         if (text === undefined || text === '/exit') return EXIT.completed;
-        const command = /^!\s*(\S[^]*)$/.exec(text)?.[1];
-        if (command !== undefined) {
-          const { isTerminated } = await conversation.runCommand(command);
-          if (isTerminated) return EXIT.cancelled;
-          continue;
-        }
-        const toPlan = planRequest(text);
-        if (toPlan !== undefined) {
-          conversation.setPlanning(true);
-          conversation.unsent.unshift(toPlan);
-          continue;
-        }
-        const asked = skillRequest(text, session.skills);
-        const shown = text === '' || asked ? undefined : await runSlashCommand(text, chat).catch(messageOf);
-        if (shown !== undefined) dialogue.writeLine(shown);
-        else if (text !== '') {
-          const { isInterrupted, isTerminated } = asked
-            ? await conversation.send(asked.task, [asked.name])
-            : await conversation.send(text);
-          if (isTerminated || (isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
-        }
+        if (text !== '') ending = await respond(text, chat);
       }
     } finally {
       dialogue.close();
@@ -161,6 +161,31 @@ export const chatCommand: Command = defineCommand({
     }
   },
 });
+
+/** What the chat begins with: nothing, or an earlier conversation. */
+async function begin(
+  chat: Chat,
+  { last, resume }: { readonly last: FoundConversation | undefined; readonly resume: string | undefined },
+): Promise<Ending> {
+  if (last) return chat.conversation.load(last);
+  if (resume === undefined) return NOT_STOPPED;
+  return shown(chat, await resumeConversation(chat, resume === CHOOSE ? '' : resume).catch(messageOf));
+}
+
+/** Does what a line says that the user has entered. */
+async function respond(text: string, chat: Chat): Promise<Ending> {
+  const { conversation } = chat;
+  const command = /^!\s*(\S[^]*)$/.exec(text)?.[1];
+  if (command !== undefined) return conversation.runCommand(command);
+  const done = await runSlashCommand(text, chat).catch(messageOf);
+  return done === undefined ? conversation.send(text) : shown(chat, done);
+}
+
+function shown({ dialogue }: Chat, done: string | Ending): Ending {
+  if (typeof done !== 'string') return done;
+  dialogue.writeLine(done);
+  return NOT_STOPPED;
+}
 
 function openDialogue(
   io: Io,
@@ -175,17 +200,15 @@ function openDialogue(
     readonly complete: NonNullable<ScreenDialogueOptions['complete']>;
     readonly asked: NonNullable<ScreenDialogueOptions['asked']>;
     readonly rewind: NonNullable<ScreenDialogueOptions['rewind']>;
-    /** The tools act on a device. */
-    readonly isElsewhere: boolean;
+    readonly changes: FileChanges | undefined;
   },
 ): Dialogue {
-  const { history, onTerminal, isPlain, session, spent, isElsewhere, isPlanning, ...callbacks } = options;
+  const { history, onTerminal, isPlain, session, spent, isPlanning, ...callbacks } = options;
   if (!onTerminal) return pipedDialogue(io);
   if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
   return screenDialogue(io, {
     history,
     ...callbacks,
     status: (live) => `${isPlanning() ? 'plan mode · ' : ''}${statusText(session, spent(), live)}`,
-    changes: isElsewhere ? undefined : fileChanges(session.context.folder),
   });
 }

@@ -1,6 +1,7 @@
 import { listFiles, local } from '@treadle/tools';
 import type { Choice, Completion } from './prompt-panel.ts';
-import { completeCommand, type Chat } from './slash-commands.ts';
+import type { Chat } from './slash-command.ts';
+import { completeCommand } from './slash-commands.ts';
 
 /** A list of this age is read again. */
 const FRESH_MS = 5_000;
@@ -19,7 +20,7 @@ export function chatCompletions(chat: () => Chat): (text: string, at: number) =>
   };
   return async (text, at) => {
     const before = text.slice(0, at);
-    const command = completeCommand(before, chat());
+    const command = await completeCommand(before, chat());
     if (command) return { ...command, to: at };
     const [, word] = /(?:^|\s)@([^\s@]*)$/.exec(before) ?? [];
     if (word === undefined) return undefined;

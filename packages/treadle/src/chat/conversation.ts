@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import {
   addUsage,
   messageOf,
@@ -8,8 +9,11 @@ import {
   type Carried,
   type Item,
   type LoopResult,
+  type Message,
   type Narrowing,
+  type ResultBlock,
   type StartedRun,
+  type UserBlock,
   type UserMessage,
 } from '@treadle/core';
 import type { ResourceKeeper } from '@treadle/store';
@@ -29,15 +33,23 @@ import { printable } from '../terminal/printable.ts';
 import { durationText, plural, usageText } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import type { Dialogue } from './dialogue.ts';
-import type { LastConversation } from './last-conversation.ts';
-import type { Spent } from './slash-commands.ts';
+import { CONVERSATION, PURPOSE, type FoundConversation } from './conversations.ts';
+import type { Spent } from './slash-command.ts';
 
 /** Each message of the user starts a run, whose input is the conversation so far. */
 export interface Conversation {
-  /** `skills`: those that the user named. */
-  send(text: string, skills?: readonly string[]): Promise<Ending>;
-  /** Resumes the run of the conversation that its process has lost, or that waits for something. */
-  resume(): Promise<Ending>;
+  /** The label of its runs. */
+  readonly id: string;
+  readonly messages: readonly Message[];
+  /** `skills`: those that the user named. `blocks`: what is sent with it; default: the files that it names after an @. */
+  send(
+    text: string,
+    more?: { readonly skills?: readonly string[]; readonly blocks?: readonly UserBlock[] },
+  ): Promise<Ending>;
+  /** Replaces the conversation by one of the store. A run that has not ended is resumed. */
+  load(found: FoundConversation): Promise<Ending>;
+  /** From now on it is another conversation with the same beginning. */
+  fork(): void;
   /** Replaces the conversation by a summary. `focus`: what matters. Returns a text for the user. */
   compact(focus: string): Promise<string>;
   /** Whether the next message is only planned: its run reads and changes nothing. */
@@ -45,6 +57,8 @@ export interface Conversation {
   setPlanning(on: boolean): void;
   /** Runs a command under the policy, and shares its output with the model. */
   runCommand(command: string): Promise<Ending>;
+  /** Makes one call of a tool under the policy, without the model. Undefined: the tool is not there. */
+  callTool(name: string, input: object): Promise<CalledTool | undefined>;
   /** The messages of the user, the newest last. */
   asked(): readonly Asked[];
   /** Forgets a message of the user and everything after it. The runs in the store stay whole. */
@@ -57,6 +71,13 @@ export interface Conversation {
   lift(source: string): boolean;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
   readonly unsent: string[];
+}
+
+/** The result of a call that the user has made. */
+export interface CalledTool {
+  readonly content: readonly ResultBlock[];
+  readonly isError: boolean;
+  readonly ending: Ending;
 }
 
 /** A message that the user has sent. */
@@ -83,8 +104,6 @@ export interface ConversationOptions {
   readonly resuming: Parameters<typeof nextSteps>[1];
   /** The user has approved everything with --yes. */
   readonly yes: boolean;
-  /** The conversation that is continued. */
-  readonly last: LastConversation | undefined;
   /** The names of skills that the first message activates. */
   readonly skills: readonly string[];
   /** A line with time, tokens and cost follows each answer. */
@@ -92,15 +111,16 @@ export interface ConversationOptions {
 }
 
 const NOTHING = { messages: [], carried: undefined } as const;
-const NOT_STOPPED: Ending = { isInterrupted: false, isTerminated: false };
+export const NOT_STOPPED: Ending = { isInterrupted: false, isTerminated: false };
 
 export function startConversation(options: ConversationOptions): Conversation {
   const { session, keeper, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
   /** Skills that the next message activates. */
   const atFirst = [...options.skills];
-  let { messages, carried }: Pick<LastConversation, 'messages' | 'carried'> = options.last ?? NOTHING;
-  /** The run of the last message, which has left its shells. */
-  let previous = options.last?.run.runId;
+  let id = newConversationId();
+  let { messages, carried }: Pick<FoundConversation, 'messages' | 'carried'> = NOTHING;
+  /** The last run, which has left its shells. */
+  let previous: string | undefined;
   let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
   /** The tokens of the last request of the conversation and its reply. */
   let contextTokens = 0;
@@ -183,6 +203,7 @@ export function startConversation(options: ConversationOptions): Conversation {
         onRefused: dialogue.writeLine,
         user: userName(),
       });
+      previous = result.runId;
       count(result, isMessage);
       for (const line of await saveRules(session.savedRules, toSave, result.carried)) dialogue.writeLine(line);
       shown.endReply();
@@ -209,7 +230,6 @@ export function startConversation(options: ConversationOptions): Conversation {
   const converse = async (makeStart: () => RunStart): Promise<Ending> => {
     const { result, ending } = await drive(makeStart, { isMessage: true });
     ({ messages, carried } = { carried: undefined, ...result });
-    previous = result.runId;
     report(result);
     const { outcome } = result;
     if (isPlanning && outcome?.type === 'completed' && !ending.isInterrupted) {
@@ -227,12 +247,12 @@ export function startConversation(options: ConversationOptions): Conversation {
     ...session.options,
     tools: session.toolsWith(found),
     ...withSaved(carried, session.savedRules),
+    labels: { ...session.options.labels, [CONVERSATION]: id },
     ...given,
     kept: keeper.after(previous),
   });
   const messageWithFiles = async (text: string): Promise<UserMessage> => {
-    const blocks = await filesNamedIn(text, { cwd: session.context.folder });
-    return blocks.length === 0 ? userText(text) : { role: 'user', content: [{ type: 'text', text }, ...blocks] };
+    return withBlocks(text, await filesNamedIn(text, { cwd: session.context.folder }));
   };
   const compact = async (focus: string): Promise<string> => {
     if (messages.length === 0) return 'The conversation is empty. There is nothing to compact.';
@@ -243,7 +263,7 @@ export function startConversation(options: ConversationOptions): Conversation {
         // The tools stay in the request, because the history has calls of them.
         toolChoice: 'none',
         maxTurns: 1,
-        labels: { ...session.options.labels, [PURPOSE]: 'compaction' },
+        labels: { ...session.options.labels, [CONVERSATION]: id, [PURPOSE]: 'compaction' },
       }),
       { isMessage: false },
     );
@@ -260,13 +280,14 @@ export function startConversation(options: ConversationOptions): Conversation {
     dialogue.writeLine(colours.dim('The conversation fills most of the context of the model. It is compacted first.'));
     dialogue.writeLine(await compact(''));
   };
-  const send = async (text: string, skills: readonly string[] = []): Promise<Ending> => {
+  const send: Conversation['send'] = async (text, { skills = [], blocks } = {}) => {
     const named = [...skills, ...atFirst.splice(0)];
     let given: ReturnType<typeof withSkills>;
     try {
       await compactIfLong();
       const asked = isPlanning ? `${text}\n\n${PLAN_FIRST}` : text;
-      given = withSkills([...messages, await messageWithFiles(asked)], session.skills, named);
+      const message = blocks ? withBlocks(asked, blocks) : await messageWithFiles(asked);
+      given = withSkills([...messages, message], session.skills, named);
     } catch (error) {
       dialogue.writeLine(messageOf(error));
       return NOT_STOPPED;
@@ -275,6 +296,35 @@ export function startConversation(options: ConversationOptions): Conversation {
     const narrowed = isPlanning ? { narrow: [PLAN, ...(Array.isArray(narrow) ? narrow : [narrow])] } : {};
     return converse(() => startOf({ ...given, ...narrowed }));
   };
+  const callTool: Conversation['callTool'] = async (name, input) => {
+    const called = session.allTools().find((tool) => tool.name === name);
+    if (!called) return undefined;
+    const { result, ending } = await drive(
+      () => ({
+        ...startOf({ input: `${name} ${JSON.stringify(input)}` }),
+        model: callingModel(name, JSON.stringify(input)),
+        tools: [called],
+        maxTurns: 1,
+        closingTurn: false,
+        labels: { ...session.options.labels, [CONVERSATION]: id, [PURPOSE]: 'command' },
+      }),
+      { isMessage: false },
+    );
+    if (result.carried) carried = result.carried;
+    const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+    const isError = results.length === 0 || results.some((one) => one.isError);
+    return { content: results.flatMap(({ content }) => content), isError, ending };
+  };
+  const clear = (): void => {
+    ({ messages, carried } = NOTHING);
+    id = newConversationId();
+    contextTokens = 0;
+    isPlanning = false;
+    if (previous !== undefined) void keeper.drop(previous);
+    previous = undefined;
+    found.clear();
+    lifted.clear();
+  };
   return {
     get isPlanning() {
       return isPlanning;
@@ -282,36 +332,38 @@ export function startConversation(options: ConversationOptions): Conversation {
     setPlanning,
     send,
     compact,
-    async resume() {
-      const { run } = options.last!;
+    get id() {
+      return id;
+    },
+    get messages() {
+      return messages;
+    },
+    async load(found) {
+      clear();
+      ({ id, messages, carried } = found);
+      const { runId } = found.run;
+      previous = runId;
+      if (!found.isOpen) return NOT_STOPPED;
       return converse(() => ({
         ...optionsOfEveryRun(session.options),
-        runId: run.runId,
+        runId,
         tools: session.allTools(),
         acceptChangedTools: true,
-        kept: keeper.after(run.runId),
+        kept: keeper.after(runId),
       }));
     },
+    fork() {
+      id = newConversationId();
+    },
+    callTool,
     async runCommand(command) {
-      const bash = session.allTools().find(({ name }) => name === 'bash');
-      if (!bash) {
+      const called = await callTool('bash', { command });
+      if (!called) {
         dialogue.writeLine('There is no tool bash in this chat, so commands cannot be run.');
         return NOT_STOPPED;
       }
-      const { result, ending } = await drive(
-        () => ({
-          ...startOf({ input: `!${command}` }),
-          model: callingModel(bash.name, JSON.stringify({ command })),
-          tools: [bash],
-          maxTurns: 1,
-          closingTurn: false,
-          labels: { ...session.options.labels, [PURPOSE]: 'command' },
-        }),
-        { isMessage: false },
-      );
-      if (result.carried) carried = result.carried;
-      const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
-      const output = results.map(({ content }) => textOf(content)).join('\n');
+      const { content, ending } = called;
+      const output = textOf(content);
       dialogue.writeLine(printable(output));
       messages = [...messages, userText(`I ran this command:\n$ ${command}\n\n${output}`)];
       return ending;
@@ -334,15 +386,16 @@ export function startConversation(options: ConversationOptions): Conversation {
       if (isNarrowed) lifted.add(source);
       return isNarrowed;
     },
-    clear() {
-      ({ messages, carried } = NOTHING);
-      contextTokens = 0;
-      isPlanning = false;
-      if (previous !== undefined) void keeper.drop(previous);
-      previous = undefined;
-      found.clear();
-    },
+    clear,
   };
+}
+
+function newConversationId(): string {
+  return `chat_${randomBytes(8).toString('hex')}`;
+}
+
+function withBlocks(text: string, blocks: readonly UserBlock[]): UserMessage {
+  return blocks.length === 0 ? userText(text) : { role: 'user', content: [{ type: 'text', text }, ...blocks] };
 }
 
 type LoopStart = Exclude<RunStart, { readonly runId: string; readonly input?: never }> &
@@ -356,9 +409,6 @@ const PLAN_FIRST =
 const WORK_ON_PLAN =
   'The plan is approved. Work on it now. Add each step as a todo with todowrite, and set it to in_progress and completed as ' +
   'you go.';
-
-/** The label that says what a run of the command was for, unless it is a message. */
-export const PURPOSE = 'purpose';
 
 function compactionRequest(focus: string): string {
   return (

@@ -20,6 +20,8 @@ export interface Dialogue {
   answer(request: QuestionRequest, rejected?: string): Promise<unknown>;
   /** Asks whether to go on. Without a person it is no. */
   confirm(question: string): Promise<boolean>;
+  /** Lets the user choose one of several texts. Undefined: none of them. */
+  choose(title: string, choices: readonly string[]): Promise<number | undefined>;
   /** Writes a line of the program. */
   writeLine(line: string): void;
   /** Ctrl-C during a run ends only the run, not the chat. */
@@ -64,6 +66,7 @@ export function pipedDialogue(io: Io): Dialogue {
     approve: async () => ({ approved: false, reason: 'There is no terminal to ask the user on.' }),
     answer: async () => undefined,
     confirm: async () => false,
+    choose: async () => undefined,
     writeLine,
     outlivesInterrupt: false,
     close: () => reader.close(),

@@ -4,9 +4,9 @@ import type { PolicyRules } from '@treadle/core/policy';
 import type { Session } from '../run/session.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
-import type { Spent } from './slash-commands.ts';
+import type { Spent } from './slash-command.ts';
 
-const LEVELS = {
+export const LEVELS = {
   0: 'read-only: changes nothing',
   1: 'supervised: asks before it changes something',
   2: 'bounded: asks outside of its lists and the sandbox',

@@ -30,11 +30,20 @@ export interface FileChanges {
   start(call: ToolCall): void;
   /** What has changed since. Called when the call has its result. */
   end(call: ToolCall, width: number): readonly Line[];
+  /** What has changed in all files of calls since their first one. */
+  sinceStart(width: number): readonly Line[];
 }
 
 export function fileChanges(folder: string): FileChanges {
   const before = new Map<string, readonly FileChange[]>();
+  /** By their paths, as they were before the first call. */
+  const first = new Map<string, FileChange>();
   const textOf = (path: string): ReturnType<typeof readText> => readText(resolve(folder, path));
+  const changesOf = (files: readonly FileChange[], width: number): readonly Line[] =>
+    files.flatMap((file) => {
+      const after = textOf(file.path);
+      return after === null ? [] : changeLines({ ...file, after }, width);
+    });
   return {
     preview(call, width) {
       const given = argumentsOf(call);
@@ -54,15 +63,14 @@ export function fileChanges(folder: string): FileChanges {
         return text === null ? [] : [{ path, before: text }];
       });
       before.set(call.id, found);
+      for (const file of found) if (!first.has(file.path)) first.set(file.path, file);
     },
     end(call, width) {
       const files = before.get(call.id) ?? [];
       before.delete(call.id);
-      return files.flatMap((file) => {
-        const after = textOf(file.path);
-        return after === null ? [] : changeLines({ ...file, after }, width);
-      });
+      return changesOf(files, width);
     },
+    sinceStart: (width) => changesOf([...first.values()], width),
   };
 }
 

@@ -187,6 +187,12 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
       startAsking();
       return /^y(es)?$/i.test((await ask(`${question} [y/N] `))?.trim() ?? '');
     },
+    async choose(title, choices) {
+      startAsking();
+      for (const [index, choice] of choices.entries()) prompter.writeLine(`${index + 1} ${choice}`);
+      const number = Number((await ask(`${title} [1-${choices.length}] `))?.trim() || NaN);
+      return Number.isInteger(number) && number >= 1 && number <= choices.length ? number - 1 : undefined;
+    },
     writeLine: prompter.writeLine,
     outlivesInterrupt: true,
     close: () => reader.close(),

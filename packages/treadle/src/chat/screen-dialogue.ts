@@ -407,6 +407,11 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       settleText(['', question]);
       return ask<boolean>((answer) => confirmPanel({ answer, onKey }), false);
     },
+    choose: (title, choices) =>
+      ask<number | undefined>(
+        (answer) => choicePanel({ title, choices, choose: answer, cancel: () => answer(undefined) }),
+        undefined,
+      ),
     writeLine: (line) => settleText([line]),
     outlivesInterrupt: true,
     close,

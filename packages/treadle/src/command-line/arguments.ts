@@ -83,7 +83,11 @@ function addBareValues(flags: Flags, args: readonly string[]): string[] {
   const end = args.indexOf('--');
   return args.map((arg, i) => {
     const flag = arg.startsWith('--') && (end < 0 || i < end) ? flags[arg.slice(2)] : undefined;
-    if (flag?.type !== 'choice' || flag.bare === undefined || flag.choices.includes(args[i + 1] ?? '')) return arg;
+    if (flag?.type !== 'choice' && flag?.type !== 'text') return arg;
+    const next = args[i + 1];
+    const isValue =
+      flag.type === 'text' ? next !== undefined && !next.startsWith('-') : flag.choices.includes(next ?? '');
+    if (flag.bare === undefined || isValue) return arg;
     return `${arg}=${flag.bare}`;
   });
 }

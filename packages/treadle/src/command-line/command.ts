@@ -3,8 +3,8 @@ import type { Io } from '../terminal/io.ts';
 /** A flag of a command. Arguments are parsed by it, and help is generated from it. */
 export type Flag = { readonly short?: string; readonly help: string } & (
   | { readonly type: 'switch' }
-  /** `many`: the flag may be repeated. */
-  | { readonly type: 'text'; readonly value: string; readonly many?: true }
+  /** `many`: the flag may be repeated. `bare`: the value if none is given. */
+  | { readonly type: 'text'; readonly value: string; readonly many?: true; readonly bare?: string }
   /** A whole number from `min` to `max`, or without an upper limit. */
   | { readonly type: 'count'; readonly value: string; readonly min: number; readonly max?: number }
   /** `bare`: the value if none is given; without it a value is required. `value`: what help shows for the choices. */

@@ -1,4 +1,5 @@
 import {
+  textOf,
   userText,
   type Event,
   type Item,
@@ -7,6 +8,7 @@ import {
   type RunStore,
   type StartedRun,
   type Tool,
+  type UserMessage,
   type Waiting,
 } from '@treadle/core';
 import { EXIT, type Values } from '../command-line/command.ts';
@@ -195,10 +197,8 @@ async function jsonEvents(
 const MAX_TITLE = 60;
 
 function titleOf(input: LoopOptions['input']): string {
-  if (typeof input === 'string') return oneLine(input, MAX_TITLE);
-  const message = input.at(-1);
-  const [first] = message?.role === 'user' ? message.content : [];
-  return first?.type === 'text' ? oneLine(first.text, MAX_TITLE) : '';
+  const { content } = typeof input === 'string' ? { content: input } : (input.at(-1) ?? { content: '' });
+  return oneLine(typeof content === 'string' ? content : textOf(content as UserMessage['content']), MAX_TITLE);
 }
 
 function isAtTurnLimit({ outcome }: LoopResult): boolean {

@@ -51,8 +51,8 @@ export async function filesNamedIn(text: string, io: Pick<Io, 'cwd'>): Promise<r
   return blocks;
 }
 
-/** A sentence may end with the name of a file. */
-async function fileNamed(name: string, cwd: string): Promise<string | undefined> {
+/** The file that a word of a sentence names, which may end with it. Undefined: there is none. */
+export async function fileNamed(name: string, cwd: string): Promise<string | undefined> {
   for (const one of [name, name.replace(/[.,;:!?)]+$/, '')]) {
     const isFile = await stat(resolve(cwd, one)).then(
       (found) => found.isFile(),
@@ -103,7 +103,7 @@ function textOf(file: string, bytes: Buffer): string {
   }
 }
 
-interface Attached {
+export interface Attached {
   readonly name: string;
   readonly block: UserBlock;
 }
@@ -147,7 +147,7 @@ async function readFileOf(file: string, io: Pick<Io, 'cwd'>, missingHint: string
   }
 }
 
-function attachedBlock({ name, block }: Attached): UserBlock {
+export function attachedBlock({ name, block }: Attached): UserBlock {
   if (block.type !== 'text') return block;
   return { type: 'text', text: `<file name=${JSON.stringify(name)}>\n${block.text.trimEnd()}\n</file>` };
 }
