@@ -1,3 +1,4 @@
+import { messagesOf, replay, type JournalEntry } from '@treadle/core';
 import type { Store } from '@treadle/store';
 
 /** Something that a client was told. It must be true after a power cut. */
@@ -22,7 +23,7 @@ const TENANT = 'default';
 /** Names the facts that a store does not have. */
 export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<readonly string[]> {
   const streams = new Map<string, Promise<ReadonlyMap<number, object>>>();
-  const runs = new Map<string, Promise<readonly object[]>>();
+  const runs = new Map<string, Promise<readonly JournalEntry[]>>();
   const once = <T>(known: Map<string, T>, key: string, make: () => T): T => {
     const found = known.get(key) ?? make();
     known.set(key, found);
@@ -68,9 +69,7 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
         return run?.status === fact.status ? undefined : `is ${run?.status}`;
       }
       case 'item':
-        return JSON.stringify(await entriesOf(fact.run)).includes(JSON.stringify(fact.text))
-          ? undefined
-          : 'is not recorded';
+        return isRecorded(fact.text, await entriesOf(fact.run)) ? undefined : 'is not recorded';
       case 'key': {
         const found = await store.requests.findKey(TENANT, fact.key, Date.now());
         return found?.response === fact.id ? undefined : `belongs to ${found?.response}`;
@@ -86,6 +85,14 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
     if (why !== undefined) lost.push(`${JSON.stringify(fact).slice(0, 300)} ${why}`);
   }
   return lost;
+}
+
+/** What a call that was denied returns is in no event: it follows from the verdict. */
+function isRecorded(text: string, entries: readonly JournalEntry[]): boolean {
+  const isIn = (value: unknown): boolean => JSON.stringify(value).includes(JSON.stringify(text));
+  if (isIn(entries)) return true;
+  const replayed = replay(entries);
+  return replayed.type === 'replayed' && isIn(messagesOf(replayed.state.history));
 }
 
 async function allEvents({ streams }: Store, stream: string): Promise<ReadonlyMap<number, object>> {
