@@ -448,7 +448,7 @@ class Agent implements DeviceAgent {
       }
     } else this.#refuse(id, outcome, call.expiresAt);
     this.#calls.delete(id);
-    await this.#publish((await this.#recorded(id)) ?? report);
+    await this.#publish(this.#reference(id) ?? report);
     this.#log({
       level: 'info',
       message: 'call',
@@ -569,15 +569,19 @@ class Agent implements DeviceAgent {
 
   /** The recorded report of a call, or a reference to it if it is too large for a message. Never rejects. */
   async #recorded(id: string): Promise<ResultReport | undefined> {
+    const reference = this.#reference(id);
+    if (reference) return reference;
+    return this.#options.ledger.reportOf(id).catch((error: Error) => {
+      this.#log({ level: 'warn', message: 'a result could not be read', request: id, why: error.message });
+      const lost = `The call has ended, but its result cannot be read: ${error.message}`;
+      return this.#report(id, undefined, unavailable(lost, 'interrupted'));
+    });
+  }
+
+  #reference(id: string): ResultReport | undefined {
     const { ledger } = this.#options;
     const blob = ledger.blobOf(id);
-    if (!blob) {
-      return ledger.reportOf(id).catch((error: Error) => {
-        this.#log({ level: 'warn', message: 'a result could not be read', request: id, why: error.message });
-        const lost = `The call has ended, but its result cannot be read: ${error.message}`;
-        return this.#report(id, undefined, unavailable(lost, 'interrupted'));
-      });
-    }
+    if (!blob) return undefined;
     const state = ledger.stateOf(id);
     return {
       request_id: id,

@@ -1,7 +1,9 @@
 import { spawnSync } from 'node:child_process';
-import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import type { ResultReport } from '../protocol/report.ts';
 import { openLedger, type Ledger, type LedgerOptions } from './ledger.ts';
@@ -177,19 +179,77 @@ test('drops a last line that was not written to its end, and refuses any other d
 });
 
 test('says when it is full', async () => {
-  const ledger = await opened({ maxResults: 2, maxBlobBytes: 100_000 });
-  for (const id of ['a', 'b']) {
+  const ledger = await opened({ maxResults: 3, maxBlobBytes: 100_000 });
+  const ended = async (id: string, result?: string): Promise<void> => {
     expect(ledger.whyFull()).toBeUndefined();
     await ledger.begin(id, 'x');
-    await ledger.end(done(id, id === 'a' ? 'l'.repeat(90_000) : 'ok'));
-  }
-  expect(ledger.whyFull()).toContain('2 results wait');
+    await ledger.end(done(id, result));
+  };
+  await ended('a', 'l'.repeat(90_000));
+  for (const id of ['b', 'c']) await ended(id);
+  expect(ledger.whyFull()).toContain('3 results wait');
   await ledger.acknowledge(['b']);
-  expect(ledger.whyFull()).toBeUndefined();
-  await ledger.begin('c', 'x');
-  await ledger.end(done('c', 'l'.repeat(90_001)));
+  await ended('d', 'l'.repeat(90_000));
   await ledger.acknowledge(['c']);
   expect(ledger.whyFull()).toContain('large results');
+});
+
+test('large results that were acknowledged make room for others', async () => {
+  const ledger = await opened({ maxBlobBytes: 100_000 });
+  const ids = Array.from({ length: 20 }, (_, index) => `a${index}`);
+  for (const id of ids) {
+    expect(ledger.whyFull()).toBeUndefined();
+    await ledger.begin(id, 'x');
+    await ledger.end(done(id, id.padEnd(20_000, 'l')));
+    await ledger.acknowledge([id]);
+  }
+  expect(blobs()).toHaveLength(2);
+  expect([ledger.stateOf('a17'), ledger.stateOf('a18')]).toEqual(['forgotten', 'done']);
+  expect(await ledger.reportOf('a19')).toEqual(done('a19', 'a19'.padEnd(20_000, 'l')));
+  expect(await ledger.reportOf('a0')).toBeUndefined();
+});
+
+const collectGarbage = ((): (() => void) => {
+  setFlagsFromString('--expose-gc');
+  return runInNewContext('gc') as () => void;
+})();
+
+test('has results on the disk and not in memory, and reads them also after the file was written anew', async () => {
+  const text = (id: string): string => id.padEnd(15_000, 'm');
+  const ledger = await opened();
+  collectGarbage();
+  const before = process.memoryUsage().heapUsed;
+  for (let round = 0; round < 25; round++) {
+    const ids = Array.from({ length: 100 }, (_, index) => `${round}-${index}`);
+    await Promise.all(ids.map((id) => ledger.begin(id, 'x')));
+    await Promise.all(ids.map((id) => ledger.end(done(id, text(id)))));
+    if (round > 1) await ledger.acknowledge(ids);
+    now += 1_500_000;
+  }
+  collectGarbage();
+  expect(process.memoryUsage().heapUsed - before).toBeLessThan(5_000_000);
+  expect(statSync(file()).size).toBeLessThan(25_000_000);
+  for (const one of [ledger, await opened()]) {
+    expect(one.unacknowledged()).toHaveLength(200);
+    for (const id of ['0-0', '1-99', '23-50', '24-99']) expect(await one.reportOf(id)).toEqual(done(id, text(id)));
+  }
+});
+
+test('is not lost while the file is written anew', async () => {
+  const ledger = await opened();
+  let isOver = false;
+  const looking = (async () => {
+    while (!isOver) expect(await ledger.isLost()).toBe(false);
+  })();
+  for (let round = 0; round < 5; round++) {
+    const ids = Array.from({ length: 1_000 }, (_, index) => `${round}-${index}`);
+    for (const id of ids) void ledger.begin(id, 'x');
+    await Promise.all(ids.map((id) => ledger.end(done(id, 'm'.repeat(9_000)))));
+    now += 4_000_000;
+    await ledger.acknowledge(ids);
+  }
+  isOver = true;
+  await looking;
 });
 
 test('the file does not grow with calls that are over, and nothing is lost while it is written anew', async () => {

@@ -1,8 +1,22 @@
 import { createHash, randomUUID } from 'node:crypto';
-import type { BigIntStats } from 'node:fs';
 import { mkdir, open, readdir, readFile, rename, rm, stat, type FileHandle } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import type { BlobReference, ResultReport } from '../protocol/report.ts';
+import {
+  CHUNK_BYTES,
+  chunkReader,
+  inodeIn,
+  lineOf,
+  openExisting,
+  readPart,
+  readRecords,
+  syncFolder,
+  type CallState,
+  type LedgerRecord,
+  type Place,
+} from './ledger-file.ts';
+
+export type { CallState } from './ledger-file.ts';
 
 /*
  * What a device remembers about calls, on its disk.
@@ -11,6 +25,7 @@ import type { BlobReference, ResultReport } from '../protocol/report.ts';
  * 2. `end` resolves when the result is synced. It is reported only after that.
  * 3. A call that began and has not ended when the ledger is opened was interrupted: nobody knows whether it took effect.
  * 4. A result is kept until it is acknowledged, and for KEEP_MS more: who acknowledges it may crash before it is recorded there.
+ *    A large one that was acknowledged makes room for others earlier. Results are on the disk, and not in memory.
  * 5. An id is kept for a week after it was acknowledged. A command that is delivered after that has expired. What nobody has
  *    acknowledged is kept for ever: `maxResults` bounds it.
  * 6. Only the last line of the file can be incomplete: it was never synced, and is dropped. Any other damage is an error. What a
@@ -21,8 +36,6 @@ import type { BlobReference, ResultReport } from '../protocol/report.ts';
  *    Opening puts a new file in place of the old one, and then reads what was written to the old one meanwhile. A write counts if its
  *    file is still in place after it.
  */
-
-export type CallState = 'running' | 'done' | 'interrupted' | 'cancelled' | 'forgotten';
 
 export interface Ledger {
   readonly id: string;
@@ -61,21 +74,20 @@ interface Entry {
   /** When it began or ended. */
   at: number;
   state: CallState;
+  /** Until it is on the disk. */
   report?: ResultReport;
+  /** Of the line with its report. */
+  place?: Place;
   blob?: BlobReference;
   acknowledgedAt?: number;
 }
 
-/** A line of the file. */
-type LedgerRecord =
-  | { readonly type: 'ledger'; readonly id: string }
-  | { readonly type: 'begin'; readonly id: string; readonly at: number; readonly tool: string }
-  | ({ readonly type: 'end'; readonly id: string; readonly at: number; readonly tool: string } & (
-      | { readonly report: ResultReport }
-      | { readonly blob: BlobReference; readonly state: CallState }
-      | { readonly state: 'forgotten' }
-    ))
-  | { readonly type: 'ack'; readonly ids: readonly string[]; readonly at: number };
+/** A file that was written anew. */
+interface Copied {
+  readonly places: ReadonlyMap<Entry, Place>;
+  readonly lines: number;
+  readonly bytes: number;
+}
 
 const FILE = 'ledger.jsonl';
 const LOST = 'another process has opened the store of this device, or it was removed';
@@ -85,8 +97,9 @@ const KEEP_IDS_MS = 7 * 86_400_000;
 const MAX_LINE_BYTES = 16 * 1024;
 /** Reports larger than this are served in parts. It leaves room for the other fields of a message. */
 const MAX_INLINE_BYTES = 768 * 1024;
-/** The file is written anew when it has as many lines that mean nothing any more. */
+/** The file is written anew when it has as many lines that mean nothing any more, or has grown by as much. */
 const MAX_DEAD_LINES = 5_000;
+const MAX_GROWTH_BYTES = 8 * 1024 * 1024;
 const MAX_RESULTS = 1_000;
 const MAX_BLOB_BYTES = 256 * 1024 * 1024;
 
@@ -104,17 +117,27 @@ class FileLedger implements Ledger {
   readonly #maxBlobBytes: number;
   readonly #entries = new Map<string, Entry>();
   #id: string = randomUUID();
+  /** Ids of calls whose results nobody has acknowledged, oldest first. */
+  readonly #unacknowledged = new Set<string>();
+  /** Bytes of large results by the ids of their calls, oldest first. */
+  readonly #blobs = new Map<string, number>();
   #file: FileHandle | undefined;
-  /** Which file that is. */
-  #inode = '';
+  /** Which file that is, and which is about to take its place. */
+  #inodes: readonly string[] = [];
   /** Of blobs that are being written, and that no entry names yet. */
   readonly #blobsToCome = new Set<string>();
   #lines = 0;
   /** Of the lines that are synced. */
   #bytes = 0;
+  /** Of the file when it was written anew. */
+  #firstBytes = 0;
   #hasFailed = false;
   /** Lines that are not written yet, with those who wait for them. */
-  #waiting: { readonly line: string; readonly done: () => void; readonly fail: (error: unknown) => void }[] = [];
+  #waiting: {
+    readonly line: Buffer;
+    readonly done: (place: Place) => void;
+    readonly fail: (error: unknown) => void;
+  }[] = [];
   #writing: Promise<void> | undefined;
 
   constructor({ folder, now = Date.now, maxResults = MAX_RESULTS, maxBlobBytes = MAX_BLOB_BYTES }: LedgerOptions) {
@@ -146,6 +169,7 @@ class FileLedger implements Ledger {
       if (entry.state !== 'running') continue;
       entry.state = 'interrupted';
       entry.report = interruptedReport(id, entry);
+      this.#unacknowledged.add(id);
     }
   }
 
@@ -175,7 +199,11 @@ class FileLedger implements Ledger {
     if (bytes.length <= MAX_LINE_BYTES) {
       const record = { type: 'end', id, at, tool, report } as const;
       this.#apply(record);
-      return this.#write(record);
+      const ended = this.#entries.get(id)!;
+      return this.#write(record, (place) => {
+        ended.place = place;
+        delete ended.report;
+      });
     }
     const blob = { id: createHash('sha256').update(bytes).digest('hex'), bytes: bytes.length };
     const entry = this.#entries.get(id);
@@ -193,9 +221,12 @@ class FileLedger implements Ledger {
   }
 
   async reportOf(id: string): Promise<ResultReport | undefined> {
-    const { report, blob } = this.#entries.get(id) ?? {};
-    if (report || !blob) return report;
-    return JSON.parse(await readFile(this.#blobPath(blob.id), 'utf8')) as ResultReport;
+    const { report, blob, place } = this.#entries.get(id) ?? {};
+    if (report) return report;
+    if (blob) return JSON.parse(await readFile(this.#blobPath(blob.id), 'utf8')) as ResultReport;
+    if (!place) return undefined;
+    const line = JSON.parse((await readPart(this.#file, place)).toString()) as { readonly report: ResultReport };
+    return line.report;
   }
 
   blobOf(id: string): BlobReference | undefined {
@@ -229,25 +260,28 @@ class FileLedger implements Ledger {
     const record = { type: 'ack', ids: known, at: this.#now() } as const;
     this.#apply(record);
     await this.#write(record);
-    if (this.#lines > this.#entries.size * 2 + MAX_DEAD_LINES) await this.#compact();
+    await this.#makeRoom();
+    const hasGrown = this.#bytes > this.#firstBytes * 2 + MAX_GROWTH_BYTES;
+    if (hasGrown || this.#lines > this.#entries.size * 2 + MAX_DEAD_LINES) await this.#compact();
   }
 
   unacknowledged(): readonly string[] {
-    return [...this.#entries].flatMap(([id, { state, acknowledgedAt }]) =>
-      state === 'running' || state === 'forgotten' || acknowledgedAt !== undefined ? [] : [id],
-    );
+    return [...this.#unacknowledged];
   }
 
   whyFull(): string | undefined {
-    const waiting = this.unacknowledged().length;
+    const waiting = this.#unacknowledged.size;
     if (waiting >= this.#maxResults) return `${waiting} results wait for somebody to acknowledge them`;
-    const bytes = [...this.#entries.values()].reduce((sum, { blob }) => sum + (blob?.bytes ?? 0), 0);
+    const bytes = this.#blobBytes();
     return bytes >= this.#maxBlobBytes ? `large results take ${bytes} bytes` : undefined;
   }
 
   async isLost(): Promise<boolean> {
+    const before = this.#inodes;
     try {
-      return inodeIn(await stat(this.#path(), { bigint: true })) !== this.#inode;
+      const inode = inodeIn(await stat(this.#path(), { bigint: true }));
+      // The file may have been written anew meanwhile.
+      return !before.includes(inode) && !this.#inodes.includes(inode);
     } catch {
       return true;
     }
@@ -271,6 +305,8 @@ class FileLedger implements Ledger {
         const { id, at, tool } = record;
         const acknowledgedAt = this.#entries.get(id)?.acknowledgedAt;
         const state = 'report' in record ? stateIn(record.report) : record.state;
+        if (state !== 'forgotten' && acknowledgedAt === undefined) this.#unacknowledged.add(id);
+        if ('blob' in record) this.#blobs.set(id, record.blob.bytes);
         this.#entries.set(id, {
           tool,
           at,
@@ -285,6 +321,7 @@ class FileLedger implements Ledger {
         for (const id of record.ids) {
           const entry = this.#entries.get(id);
           if (entry) entry.acknowledgedAt ??= record.at;
+          this.#unacknowledged.delete(id);
         }
         return;
       default:
@@ -293,9 +330,13 @@ class FileLedger implements Ledger {
   }
 
   /** Resolves when the line is on the disk. Lines that wait at the same time are synced together. */
-  #write(record: LedgerRecord): Promise<void> {
+  #write(record: LedgerRecord, onPlaced: (place: Place) => void = () => {}): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.#waiting.push({ line: `${JSON.stringify(record)}\n`, done: resolve, fail: reject });
+    const done = (place: Place): void => {
+      onPlaced(place);
+      resolve();
+    };
+    this.#waiting.push({ line: lineOf(record), done, fail: reject });
     this.#writing ??= this.#writeAll();
     return promise;
   }
@@ -308,14 +349,15 @@ class FileLedger implements Ledger {
         if (!this.#file) throw new Error('The ledger is closed.');
         if (this.#hasFailed) await this.#file.truncate(this.#bytes);
         this.#hasFailed = true;
-        const bytes = Buffer.from(batch.map(({ line }) => line).join(''));
-        await this.#file.appendFile(bytes);
+        await this.#file.appendFile(Buffer.concat(batch.map(({ line }) => line)));
         await this.#file.datasync();
         if (await this.isLost()) throw new Error(LOST);
         this.#hasFailed = false;
         this.#lines += batch.length;
-        this.#bytes += bytes.length;
-        for (const { done } of batch) done();
+        for (const { line, done } of batch) {
+          done({ offset: this.#bytes, bytes: line.length });
+          this.#bytes += line.length;
+        }
       } catch (error) {
         for (const { fail } of batch) fail(error);
       }
@@ -330,35 +372,34 @@ class FileLedger implements Ledger {
     this.#writing = gate.promise;
     try {
       this.#forgetOld();
-      const entries = [...this.#entries].flatMap(([id, entry]) => linesOf(id, entry));
-      const lines: readonly LedgerRecord[] = [{ type: 'ledger', id: this.#id }, ...entries];
       const path = this.#path();
       await rm(`${path}.new`, { force: true });
-      const bytes = Buffer.from(lines.map((line) => `${JSON.stringify(line)}\n`).join(''));
-      const next = await open(`${path}.new`, 'ax', 0o600);
+      const next = await open(`${path}.new`, 'ax+', 0o600);
+      const before = { file: this.#file, inodes: this.#inodes };
+      let copied: Copied;
       try {
-        await next.appendFile(bytes);
+        copied = await this.#copyTo(next);
         await next.datasync();
-        if (this.#file && (await this.isLost())) throw new Error(LOST);
+        if (before.file && (await this.isLost())) throw new Error(LOST);
+        const inode = inodeIn(await next.stat({ bigint: true }));
+        this.#inodes = [...before.inodes, inode];
         await rename(`${path}.new`, path);
+        this.#inodes = [inode];
       } catch (error) {
+        this.#inodes = before.inodes;
         await next.close();
         throw error;
       }
-      await this.#file?.close();
-      this.#file = undefined;
-      this.#inode = inodeIn(await next.stat({ bigint: true }));
-      this.#bytes = bytes.length;
       // Until the folder is synced too, a power failure could bring back the old file. Without it nothing can be recorded.
       try {
         await syncFolder(this.#folder);
       } catch (error) {
-        await next.close();
+        this.#file = undefined;
+        await Promise.all([next.close(), before.file?.close()]);
         throw error;
       }
-      this.#file = next;
-      this.#hasFailed = false;
-      this.#lines = lines.length;
+      this.#use(next, copied);
+      await before.file?.close();
       await this.#removeBlobs();
     } finally {
       this.#writing = undefined;
@@ -367,17 +408,86 @@ class FileLedger implements Ledger {
     }
   }
 
+  /** Writes all that is known to an empty file. */
+  async #copyTo(file: FileHandle): Promise<Copied> {
+    const places = new Map<Entry, Place>();
+    const read = chunkReader(this.#file);
+    let waiting: Buffer[] = [];
+    let [lines, bytes, flushed] = [0, 0, 0];
+    const add = (line: Buffer): Place => {
+      const place = { offset: bytes, bytes: line.length };
+      waiting.push(line);
+      lines++;
+      bytes += line.length;
+      return place;
+    };
+    const flush = async (): Promise<void> => {
+      await file.appendFile(Buffer.concat(waiting));
+      waiting = [];
+      flushed = bytes;
+    };
+    add(lineOf({ type: 'ledger', id: this.#id }));
+    for (const [id, entry] of this.#entries) {
+      const { place, report, blob, acknowledgedAt: at } = entry;
+      const ended = place ? await read(place) : lineOf(endOf(id, entry));
+      const copy = add(ended);
+      if (place || (report && !blob)) places.set(entry, copy);
+      if (at !== undefined) add(lineOf({ type: 'ack', ids: [id], at }));
+      if (bytes - flushed >= CHUNK_BYTES) await flush();
+    }
+    await flush();
+    return { places, lines, bytes };
+  }
+
+  /** From now on, lines are appended to this file, and results are read from it. */
+  #use(file: FileHandle, { places, lines, bytes }: Copied): void {
+    this.#file = file;
+    this.#hasFailed = false;
+    this.#lines = lines;
+    this.#bytes = bytes;
+    this.#firstBytes = bytes;
+    for (const [entry, place] of places) {
+      if (entry.state === 'forgotten') continue;
+      entry.place = place;
+      delete entry.report;
+    }
+  }
+
   #forgetOld(): void {
     const now = this.#now();
     for (const [id, entry] of this.#entries) {
       const age = now - (entry.acknowledgedAt ?? now);
+      if (age > KEEP_MS) this.#forget(id, entry);
       if (age > KEEP_IDS_MS) this.#entries.delete(id);
-      else if (age > KEEP_MS) {
-        entry.state = 'forgotten';
-        delete entry.report;
-        delete entry.blob;
-      }
     }
+  }
+
+  #forget(id: string, entry: Entry): void {
+    entry.state = 'forgotten';
+    delete entry.report;
+    delete entry.place;
+    delete entry.blob;
+    this.#blobs.delete(id);
+  }
+
+  #blobBytes(): number {
+    return [...this.#blobs.values()].reduce((sum, bytes) => sum + bytes, 0);
+  }
+
+  /** Without it, a device that is never started again would take no calls at some time. */
+  async #makeRoom(): Promise<void> {
+    let bytes = this.#blobBytes();
+    const removed: string[] = [];
+    for (const [id, own] of this.#blobs) {
+      if (bytes <= this.#maxBlobBytes / 2) break;
+      const entry = this.#entries.get(id)!;
+      const { blob, acknowledgedAt } = entry;
+      if (!blob || acknowledgedAt === undefined) continue;
+      bytes -= own;
+      removed.push(blob.id);
+      this.#forget(id, entry);
+    }
+    await Promise.all(removed.map((id) => rm(this.#blobPath(id), { force: true })));
   }
 
   /** Removes those that no entry names. */
@@ -413,54 +523,12 @@ class FileLedger implements Ledger {
   }
 }
 
-async function openExisting(path: string): Promise<FileHandle | undefined> {
-  try {
-    return await open(path, 'r');
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
-    throw error;
-  }
-}
-
-interface ReadRecords {
-  readonly records: readonly LedgerRecord[];
-  /** Behind the last line that is complete. */
-  readonly end: number;
-}
-
-async function readRecords(file: FileHandle, path: string, start: number): Promise<ReadRecords> {
-  const { size } = await file.stat();
-  const bytes = Buffer.alloc(Math.max(0, size - start));
-  const { bytesRead } = await file.read(bytes, 0, bytes.length, start);
-  // What follows was not written to its end.
-  const length = bytes.lastIndexOf('\n', bytesRead) + 1;
-  const lines = length === 0 ? [] : bytes.toString('utf8', 0, length - 1).split('\n');
-  const records = lines.map((line, index) => {
-    try {
-      return JSON.parse(line) as LedgerRecord;
-    } catch {
-      throw new Error(
-        `${path}:${index + 1} is damaged, so it is not known which calls ran before. Move the file away to start without ` +
-          `that knowledge.`,
-      );
-    }
-  });
-  return { records, end: start + length };
-}
-
-function inodeIn({ dev, ino }: BigIntStats): string {
-  return `${dev}:${ino}`;
-}
-
-function linesOf(id: string, { tool, at, state, report, blob, acknowledgedAt }: Entry): readonly LedgerRecord[] {
+/** The record of a call whose report is not in the file. */
+function endOf(id: string, { tool, at, state, report, blob }: Entry): LedgerRecord {
   const head = { id, at, tool };
-  if (state === 'running') return [{ type: 'begin', ...head }];
-  const end: LedgerRecord = blob
-    ? { type: 'end', ...head, blob, state }
-    : report
-      ? { type: 'end', ...head, report }
-      : { type: 'end', ...head, state: 'forgotten' };
-  return acknowledgedAt === undefined ? [end] : [end, { type: 'ack', ids: [id], at: acknowledgedAt }];
+  if (state === 'running') return { type: 'begin', ...head };
+  if (blob) return { type: 'end', ...head, blob, state };
+  return report ? { type: 'end', ...head, report } : { type: 'end', ...head, state: 'forgotten' };
 }
 
 function stateIn({ error_type: type, elapsed_ms: elapsed }: ResultReport): CallState {
@@ -478,18 +546,4 @@ function interruptedReport(id: string, { tool, at }: Pick<Entry, 'tool' | 'at'>)
     error_type: 'interrupted',
     timestamp: at,
   };
-}
-
-/** So that a new or renamed file is found after a power failure. Not every system can do that. */
-async function syncFolder(folder: string): Promise<void> {
-  try {
-    const handle = await open(folder, 'r');
-    try {
-      await handle.sync();
-    } finally {
-      await handle.close();
-    }
-  } catch (error) {
-    if (!['EISDIR', 'EPERM', 'EINVAL', 'EACCES'].includes((error as NodeJS.ErrnoException).code ?? '')) throw error;
-  }
 }
