@@ -76,6 +76,10 @@ test('looks at devices, calls their tools, and runs with them', async () => {
     code: 2,
     stderr: expect.stringContaining('Did you mean "temperature"?'),
   });
+  expect(await treadle('run', '--device', 'pi', '--tools', 'read-only', 'x')).toMatchObject({
+    code: 2,
+    stderr: 'treadle: The device pi has tools of the same names: read. Leave them out of --tools.\n',
+  });
   expect(await treadle('edge', 'call', 'other', 'x')).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('The device other is not connected to the broker.'),

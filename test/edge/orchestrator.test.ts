@@ -432,7 +432,9 @@ test('a device that was written from the document alone works with the prefix ev
     expect.stringContaining('temp=45.6°C'),
     expect.stringContaining('[stderr]\\noops\\n[exit code 2]'),
     expect.stringContaining("Error: Tool 'bash' timed out after 200ms. Command: 'exec sleep 30'."),
-    expect.stringContaining('no tool read'),
+    expect.stringContaining(
+      "Error: Tool 'read' not found. Available tools: bash.\\nPlease choose an available tool or explain to the user.",
+    ),
   ]);
   expect(text).toContain('Done.');
 });

@@ -322,7 +322,9 @@ function outputOfReported(call: Call, reported: Reported, ledger: string | undef
 }
 
 function reportedCall({ link, device, offered, input, timeoutMs }: Call): ReportedCall {
-  const tools = link.device(device)?.capabilities?.tools ?? link.optionsOf(device).tools ?? [];
+  const published = link.device(device)?.capabilities?.tools;
+  // A device of the original design says of a tool that it does not have it.
+  const tools = published ?? link.optionsOf(device).tools?.filter(({ name }) => name !== offered.name) ?? [];
   const { name: toolName, parameters, permissions = [], timeout_ms: usual = timeoutMs } = offered;
   // The time that the tool itself has. The call has a little more.
   const { timeout_ms: asked } = input;

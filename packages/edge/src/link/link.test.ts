@@ -176,6 +176,7 @@ describe('a call', () => {
       failed('not_found', 'no'),
       "Error: Tool 'git_status' not found. Available tools: bash.\nPlease choose an available tool or explain to the user.",
     ],
+    ['what a tool has not found', failed('not_found', 'No "x". Use glob.'), 'Error: No "x". Use glob.'],
     [
       'a timeout',
       failed('timeout', ''),

@@ -12,7 +12,7 @@ export interface ReportedCall {
   readonly tool: string;
   readonly input: Fields;
   readonly parameters: Fields;
-  /** Of the tools of the device. */
+  /** Tools that the device certainly has. */
   readonly available: readonly string[];
   readonly permissions: readonly string[];
   readonly timeoutMs: number;
@@ -75,7 +75,8 @@ function errorText(report: ReceivedReport, type: ReportErrorType, call: Reported
   const said = error === '' ? '' : `\nThe device said: ${error}`;
   switch (type) {
     case 'not_found':
-      if (available.includes(tool)) return `Error: ${error}\nExplain to the user.`;
+      // What it did not find is something else, and it says what to do.
+      if (available.includes(tool)) return `Error: ${error}`;
       return (
         `Error: Tool '${tool}' not found. Available tools: ${available.join(', ') || 'none'}.\n` +
         `Please choose an available tool or explain to the user.`

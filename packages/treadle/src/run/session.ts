@@ -157,6 +157,13 @@ export async function openSession(
   const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
   let { own } = opened;
   const onDevice = device?.tools ?? [];
+  const here = new Set([...own, ...mcp.offered()].map(({ name }) => name));
+  const both = onDevice.filter(({ name }) => here.has(name)).map(({ name }) => name);
+  if (both.length > 0) {
+    throw new CommandError(
+      `The device ${device?.name} has tools of the same names: ${both.join(', ')}. Leave them out of --tools.`,
+    );
+  }
   const tools = [...own, ...mcp.offered(), ...onDevice];
   const allTools = (): readonly Tool[] => [...own, ...mcp.all(), ...onDevice];
   const told = new Set<string>();
