@@ -19,6 +19,7 @@ export function View({ segments: [name] }: ViewProps): JSX.Element {
 
 const POLL_MS = 2_000;
 const RESULT_MS = 300;
+const MEASURE_MS = 10_000;
 
 const pathOf = (name: string, rest = ''): string => `/v1/devices/${encodeURIComponent(name)}${rest}`;
 
@@ -149,15 +150,28 @@ function Facts({ device }: { readonly device: WireDevice }): JSX.Element {
   const { platform, capabilities, skills, limits, load, latency_ms: latency } = device;
   const problem = useSignal<string | undefined>(undefined);
   const measured = useSignal<WireDevice | undefined>(undefined);
+  const measure = async (): Promise<void> => {
+    measured.value = await request<WireDevice>('POST', pathOf(device.name, '/ping'), { body: {} });
+  };
   async function ping(): Promise<void> {
     problem.value = undefined;
     try {
-      measured.value = await request<WireDevice>('POST', pathOf(device.name, '/ping'), { body: {} });
-      announce(`The device answered in ${msText(measured.value.latency_ms ?? 0)}.`);
+      await measure();
+      announce(`The device answered in ${msText(measured.value?.latency_ms ?? 0)}.`);
     } catch (error) {
       problem.value = (error as Error).message;
     }
   }
+  // What was asked for later is newer than what was measured.
+  useEffect(() => void (measured.value = undefined), [device]);
+  // The server knows the load of the last measurement.
+  useEffect(() => {
+    if (device.status !== 'online') return undefined;
+    const look = (): void => void (document.hidden || measure().catch(() => {}));
+    look();
+    const timer = setInterval(look, MEASURE_MS);
+    return () => clearInterval(timer);
+  }, [device.name, device.status]);
   const shown = { latency: measured.value?.latency_ms ?? latency, load: measured.value?.load ?? load };
   return (
     <section class="card device-facts" aria-label="State">
