@@ -131,7 +131,7 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     expect(model.requests[2]!.tools).toEqual([]);
   });
 
-  test('show the output of a call while it runs', async () => {
+  test('show the output of a call while it runs, and the load of the device', async () => {
     await using edge = await openEdge();
     const { link, folder } = edge;
     const command = 'echo begun; until [ -e go ]; do sleep 0.05; done; echo ended';
@@ -143,6 +143,8 @@ describe.runIf(needs(...chromiumNeed(launched)))('the devices of the page', () =
     await page.locator('#message').fill('Begin');
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByText('begun', { exact: true }).waitFor();
+    await using other = await openPage(launched, `${server.url}/#/devices/pi`);
+    await other.page.getByText('1 of 4 running, 0 waiting').waitFor();
     writeFileSync(join(folder, 'go'), '');
     await page.getByText('It is done.').waitFor();
     expect(JSON.stringify(model.requests[1]!.messages.at(-1))).toContain('begun\\nended');
