@@ -68,7 +68,10 @@ export function startFaults(victims: Victims, random: Random): Faults {
   const between = (least: number, most: number): number => Math.round(least + random() * (most - least));
   const cut = (proxy: TcpProxy, share: number): void => proxy.cut(() => random() < share);
 
+  /** Each of them once, and then by their weights. */
   function choose(): Fault {
+    const missing = FAULTS.filter((fault) => counts[fault] === 0);
+    if (missing.length > 0) return missing[Math.floor(random() * missing.length)]!;
     let left = random() * Object.values(WEIGHTS).reduce((sum, weight) => sum + weight, 0);
     for (const fault of FAULTS) {
       left -= WEIGHTS[fault];
