@@ -28,7 +28,7 @@ const COMMANDS: SlashCommands = {
 };
 
 /** The skill that a line with its name after a slash asks for; undefined if it is something else. Commands come first. */
-export function skillRequest(
+function skillRequest(
   line: string,
   skills: readonly Skill[],
 ): { readonly name: string; readonly task: string } | undefined {
