@@ -9,7 +9,9 @@ import {
   MODEL_FLAGS,
   RULE_FLAGS,
   YES_FLAG,
+  type LocationValues,
 } from '../command-line/flags.ts';
+import { resolveContext } from '../config/context.ts';
 import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { openSession, type Session } from '../run/session.ts';
@@ -49,6 +51,7 @@ export const chatCommand: Command = defineCommand({
     ...FACT_FLAGS,
     ...YES_FLAG,
     ...LOG_FLAGS,
+    url: { type: 'text', value: 'URL', help: 'Drive a conversation of a server, with its tools, limits and policy' },
     plain: { type: 'switch', help: 'Show lines and redraw nothing, for screen readers' },
   },
   notes: [
@@ -65,6 +68,7 @@ export const chatCommand: Command = defineCommand({
     'treadle chat',
     'treadle chat --continue',
     'treadle --resume',
+    'treadle chat --url http://127.0.0.1:3210',
     'treadle chat --model anthropic/claude-sonnet-5 --tools read-only',
   ],
   async run({ values }, io) {
@@ -75,6 +79,7 @@ export const chatCommand: Command = defineCommand({
     if (values.resume === CHOOSE && !onTerminal) {
       throw new CommandError('--resume needs a terminal to choose on. Name the conversation: --resume RUN.');
     }
+    if (values.url !== undefined) return chatOnServer(values, io);
     let writeLine = (line: string): void => void io.stderr.write(`${line}\n`);
     const session = await openSession(values, io, {
       // Somebody who can be asked continues at the turn limit. Others get an answer there.
@@ -161,6 +166,39 @@ export const chatCommand: Command = defineCommand({
     }
   },
 });
+
+/** Flags that a server takes: the others are its own business. */
+const SERVER_CHAT_FLAGS = new Set(['url', 'continue', 'resume', 'model', 'plain', ...Object.keys(LOCATION_FLAGS)]);
+
+async function chatOnServer(
+  values: LocationValues & {
+    readonly url?: string;
+    readonly model?: string;
+    readonly continue?: boolean;
+    readonly resume?: string;
+    readonly plain?: boolean;
+  },
+  io: Io,
+): Promise<number> {
+  const other = Object.keys(values).find((name) => !SERVER_CHAT_FLAGS.has(name));
+  if (other !== undefined) {
+    throw new CommandError(`--${other} cannot be used with --url: the tools, limits and policy of the server apply.`);
+  }
+  const { chatWithServer } = await import('../remote-chat/open.ts');
+  const { url, model, resume } = values;
+  const { store } = await resolveContext(values, io);
+  return chatWithServer(
+    {
+      url: url!,
+      model,
+      newest: values.continue === true,
+      resume: resume === CHOOSE ? '' : resume,
+      isPlain: values.plain === true,
+      store,
+    },
+    io,
+  );
+}
 
 /** What the chat begins with: nothing, or an earlier conversation. */
 async function begin(

@@ -59,6 +59,8 @@ export interface DecisionOptions {
   readonly replace: (request: ApprovalRequest, edited: object) => void;
   /** Shows the changes of a call on a screen of their own. Undefined: it has none. */
   readonly page?: ((request: ApprovalRequest) => (() => void) | undefined) | undefined;
+  /** Whether `p` saves a rule. */
+  readonly savesRules: boolean;
   readonly onKey: (name: string) => void;
   readonly refresh: () => void;
 }
@@ -82,7 +84,7 @@ export function decisionPanel(options: DecisionOptions): Panel {
     at = (at + by + requests.length) % requests.length;
     show(current());
   };
-  const maySave = (): boolean => !current().eachTime && isNarrow(current().touches);
+  const maySave = (): boolean => options.savesRules && !current().eachTime && isNarrow(current().touches);
   const keys = (): readonly KeyHelp[] => [
     { key: 'y', does: 'yes' },
     { key: 'n', does: 'no' },

@@ -34,6 +34,8 @@ export interface ScreenDialogueOptions {
   readonly rewind?: (to: Asked) => void;
   /** Begins or ends the mode in which the next message is only planned. */
   readonly togglePlan?: () => void;
+  /** Whether rules can be saved; default: yes. */
+  readonly savesRules?: boolean;
   /** Shows what calls change; absent: they act elsewhere. */
   readonly changes?: FileChanges | undefined;
   readonly now?: () => number;
@@ -385,6 +387,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
             replace: ({ call: { name } }, edited) =>
               void written.add(callKey({ name, arguments: JSON.stringify(edited) })),
             page: pageOf,
+            savesRules: options.savesRules ?? true,
             onKey,
             refresh,
             explain:

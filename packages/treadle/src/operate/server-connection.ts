@@ -66,8 +66,18 @@ function announcedServer(store: StoreLocation): string | undefined {
 
 export interface ServerConnection {
   readonly url: string;
-  /** Throws a `CommandError` if the server does not answer, or with an error. */
+  /** Throws a `CommandError` if the server does not answer, or with an error. So do the others. */
   get<T>(path: string): Promise<T>;
+  send<T>(method: string, path: string, body: object): Promise<T>;
+  text(path: string): Promise<string>;
+  /** The data of server-sent events, parsed as JSON. */
+  events(request: ServerRequest): AsyncIterable<unknown>;
+}
+
+interface ServerRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly body?: object;
 }
 
 /** Undefined: there is no server, so that the store has to be read. */
@@ -87,24 +97,47 @@ export function connectToServer(
   const base = url.replace(/\/(v1\/?)?$/, '');
   const key = env['TREADLE_KEY'];
   const headers = key === undefined ? {} : { authorization: `Bearer ${key}` };
+  const request = async ({ method, path, body }: ServerRequest, signal?: AbortSignal): Promise<Response> => {
+    let answer: Response;
+    try {
+      answer = await fetch(base + path, {
+        method,
+        headers: { ...headers, ...(body && { 'content-type': 'application/json' }) },
+        ...(body && { body: JSON.stringify(body) }),
+        ...(signal && { signal }),
+        redirect: 'error',
+      });
+    } catch (error) {
+      const why = messageOf((error as Error).cause ?? error);
+      throw new CommandError(`The server ${base} cannot be reached: ${why}. Name another one with --url.`);
+    }
+    if (answer.ok) return answer;
+    const failed = (await answer.json().catch(() => undefined)) as { readonly error?: { readonly message?: string } };
+    throw refused(answer, failed?.error?.message);
+  };
+  const refused = ({ status }: Response, said?: string): CommandError => {
+    const hint = status === 401 || status === 403 ? ' Set the environment variable TREADLE_KEY to such a key.' : '';
+    return new CommandError(`The server ${base}: ${said ?? `it answered with the status ${status}.`}${hint}`);
+  };
+  const json = async <T>(given: ServerRequest): Promise<T> => {
+    const answer = await request(given, AbortSignal.timeout(ANSWER_MS));
+    const body = (await answer.json().catch(() => undefined)) as T | undefined;
+    if (body === undefined) throw refused(answer);
+    return body;
+  };
   return {
     url: base,
-    async get<T>(path: string): Promise<T> {
-      let answer: Response;
-      try {
-        answer = await fetch(base + path, { headers, signal: AbortSignal.timeout(ANSWER_MS), redirect: 'error' });
-      } catch (error) {
-        const why = messageOf((error as Error).cause ?? error);
-        throw new CommandError(`The server ${base} cannot be reached: ${why}. Name another one with --url.`);
+    get: (path) => json({ method: 'GET', path }),
+    send: (method, path, body) => json({ method, path, body }),
+    text: async (path) => (await request({ method: 'GET', path }, AbortSignal.timeout(ANSWER_MS))).text(),
+    async *events(given) {
+      const { body } = await request(given);
+      let rest = '';
+      for await (const piece of body!.pipeThrough(new TextDecoderStream())) {
+        const lines = (rest + piece).split('\n');
+        rest = lines.pop()!;
+        for (const line of lines) if (line.startsWith('data: ')) yield JSON.parse(line.slice('data: '.length));
       }
-      const body = (await answer.json().catch(() => undefined)) as { readonly error?: { readonly message?: string } };
-      if (answer.ok && body !== undefined) return body as T;
-      const message = body?.error?.message ?? `it answered with the status ${answer.status}.`;
-      const hint =
-        answer.status === 401 || answer.status === 403
-          ? ' Set the environment variable TREADLE_KEY to such a key.'
-          : '';
-      throw new CommandError(`The server ${base}: ${message}${hint}`);
     },
   };
 }

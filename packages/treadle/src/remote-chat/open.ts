@@ -1,0 +1,79 @@
+import { CommandError } from '../command-line/command.ts';
+import { openHistory } from '../chat/history.ts';
+import { pipedDialogue, type Dialogue } from '../chat/dialogue.ts';
+import { lineDialogue } from '../chat/line-dialogue.ts';
+import { screenDialogue } from '../chat/screen-dialogue.ts';
+import type { StoreLocation } from '../config/store.ts';
+import { connectToServer } from '../operate/server-connection.ts';
+import type { Io } from '../terminal/io.ts';
+import { oneLine } from '../terminal/printable.ts';
+import { version } from '../version.ts';
+import { chatServer } from './chat-server.ts';
+import { driveRemoteChat, type RemoteChat } from './remote-chat.ts';
+import { completeRemoteCommand, modelOf, newestRemote, resumeRemote, usedText } from './remote-commands.ts';
+
+export interface RemoteOptions {
+  readonly url: string;
+  readonly model?: string | undefined;
+  /** Continues the newest conversation. */
+  readonly newest: boolean;
+  /** Continues a conversation with these words; empty: the user chooses. */
+  readonly resume?: string | undefined;
+  readonly isPlain: boolean;
+  readonly store: StoreLocation;
+}
+
+/** `treadle chat --url`: the screen of a chat, whose conversation is on a server. */
+export async function chatWithServer(options: RemoteOptions, io: Io): Promise<number> {
+  const server = chatServer(connectToServer({ url: options.url }, options.store, io)!);
+  const info = await server.info();
+  const names = info.models.map(({ id }) => id);
+  if (options.model !== undefined && !names.includes(options.model)) {
+    throw new CommandError(`The server has no model ${options.model}. It has ${names.join(', ')}.`);
+  }
+  const id = options.newest ? await newestRemote({ server }) : undefined;
+  const onTerminal = Boolean(io.stdin.isTTY && io.stdout.isTTY);
+  const history = onTerminal ? await openHistory(options.store) : undefined;
+  const status = (): string =>
+    [server.url, modelOf(chat), ...(chat.used.tokens > 0 ? [usedText(chat.used)] : [])].join(' · ');
+  const dialogue: Dialogue = !onTerminal
+    ? pipedDialogue(io)
+    : options.isPlain || io.env['TERM'] === 'dumb'
+      ? lineDialogue(io, history)
+      : screenDialogue(io, {
+          history,
+          status,
+          savesRules: false,
+          complete: async (text, at) => completeRemoteCommand(text.slice(0, at), chat),
+        });
+  const chat: RemoteChat = {
+    server,
+    info,
+    dialogue,
+    io,
+    conversation: undefined,
+    model: options.model,
+    used: { tokens: 0, cost: undefined },
+    unsent: [],
+  };
+  try {
+    for (const line of firstLines(chat, io.stdout.columns ?? 80)) dialogue.writeLine(line);
+    if (options.resume !== undefined) dialogue.writeLine(await resumeRemote(chat, options.resume));
+    return await driveRemoteChat(chat, { id });
+  } finally {
+    dialogue.close();
+    await history?.saved();
+  }
+}
+
+function firstLines(chat: RemoteChat, width: number): readonly string[] {
+  const { server, info } = chat;
+  const tools = info.tools.filter(({ is_default }) => is_default).map(({ name }) => name);
+  return [
+    `Treadle ${version()}, a conversation of ${server.url}`,
+    `  model    ${modelOf(chat)} (/model NAME)`,
+    `  tools    ${oneLine(tools.length === 0 ? 'none' : `${tools.length}: ${tools.join(', ')}`, width - 13)}`,
+    '  rules    the limits, the policy and the sandbox of the server apply',
+    'Type a message, /help for help, Ctrl-D to leave.',
+  ];
+}

@@ -1,0 +1,133 @@
+import { messageOf } from '@treadle/core';
+import type { ChatConversation, ChatEvent, ServerInfo } from '@treadle/server/wire';
+import { EXIT } from '../command-line/command.ts';
+import type { Dialogue } from '../chat/dialogue.ts';
+import type { Io } from '../terminal/io.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
+import { ageText } from '../terminal/quantities.ts';
+import { catchInterrupt } from '../terminal/signals.ts';
+import { chatItems } from './chat-items.ts';
+import type { ChatServer } from './chat-server.ts';
+import { answerAsked, type Asked } from './remote-answers.ts';
+import { runRemoteCommand } from './remote-commands.ts';
+
+/** A conversation of a server, driven by this terminal. Its tools, limits and policy are those of the server. */
+export interface RemoteChat {
+  readonly server: ChatServer;
+  readonly info: ServerInfo;
+  readonly dialogue: Dialogue;
+  readonly io: Io;
+  /** Undefined until the first message. */
+  conversation: string | undefined;
+  model: string | undefined;
+  /** In this chat. */
+  readonly used: { tokens: number; cost: number | undefined };
+  /** Messages that the user entered when the answer could not accept them any more. */
+  readonly unsent: string[];
+}
+
+export async function driveRemoteChat(chat: RemoteChat, start: { readonly id?: string | undefined }): Promise<number> {
+  const { dialogue } = chat;
+  if (start.id !== undefined) await openConversation(chat, start.id);
+  for (;;) {
+    const text = (chat.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
+    if (text === undefined || text === '/exit') return EXIT.completed;
+    if (text === '') continue;
+    const { isTerminated } = await respond(text, chat);
+    if (isTerminated) return EXIT.cancelled;
+  }
+}
+
+async function respond(text: string, chat: RemoteChat): Promise<{ readonly isTerminated: boolean }> {
+  const { dialogue, server, conversation, model } = chat;
+  try {
+    const shown = await runRemoteCommand(text, chat);
+    if (shown !== undefined) {
+      dialogue.writeLine(shown);
+      return { isTerminated: false };
+    }
+    const about = { ...(conversation !== undefined && { conversation_id: conversation }), ...(model && { model }) };
+    return await showAnswer(
+      chat,
+      server.send({ message: text, ...about, approvals: 'ask', on_disconnect: 'continue' }),
+    );
+  } catch (error) {
+    dialogue.writeLine(messageOf(error));
+    return { isTerminated: false };
+  }
+}
+
+/** Continues a conversation: shows how it ended, and the answer that is in progress. */
+export async function openConversation(chat: RemoteChat, id: string): Promise<void> {
+  const { server, dialogue } = chat;
+  const found = await server.get(id);
+  chat.conversation = id;
+  const age = ageText(Date.now() - found.updated_at);
+  dialogue.writeLine(`Continues "${printable(found.title ?? 'without a title')}", ${age} ago.`);
+  for (const line of lastExchange(found)) dialogue.writeLine(line);
+  const last = found.messages.at(-1);
+  if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting')) return;
+  dialogue.writeLine('The answer is in progress.');
+  await showAnswer(chat, server.follow(id, last.events_after));
+}
+
+/** Shows an answer while it arrives. Esc cancels it on the server. Leaving does not: the server goes on. */
+async function showAnswer(
+  chat: RemoteChat,
+  events: AsyncIterable<ChatEvent>,
+): Promise<{ readonly isTerminated: boolean }> {
+  const { server, dialogue, io } = chat;
+  const interrupt = catchInterrupt(io);
+  const cancel = (): void => {
+    if (chat.conversation !== undefined) void server.cancel(chat.conversation).catch(() => {});
+  };
+  interrupt.signal.addEventListener('abort', cancel);
+  const steering: Promise<unknown>[] = [];
+  const steer = async (text: string): Promise<void> => {
+    const sent = chat.conversation === undefined ? Promise.reject(new Error()) : server.steer(chat.conversation, text);
+    await sent.catch(() => chat.unsent.push(text));
+  };
+  const shown = dialogue.startRun({ interrupt, steer: (text) => void steering.push(steer(text)) });
+  const items = chatItems();
+  const asked: Asked = { open: new Map(), isAsking: false };
+  let isDone = false;
+  try {
+    for await (const event of events) {
+      if (event.type === 'conversation_meta') chat.conversation = event.conversation_id;
+      for (const item of items(event)) shown.onItem(item);
+      answerAsked(event, asked, chat);
+      noteEvent(event, chat);
+      if (event.type === 'done') isDone = true;
+    }
+    shown.endReply();
+    if (!isDone) dialogue.writeLine('The connection ended. The server may go on: /resume shows the answer.');
+  } finally {
+    shown.end();
+    interrupt.release();
+    await Promise.all(steering);
+  }
+  return { isTerminated: interrupt.isTerminated };
+}
+
+function noteEvent(event: ChatEvent, { dialogue, used }: RemoteChat): void {
+  if (event.type === 'error' || event.type === 'warning') dialogue.writeLine(printable(event.message));
+  if (event.type === 'tool_call_decision' && !event.approved && event.source !== 'person') {
+    dialogue.writeLine(
+      `Denied by the ${event.source} of the server${event.reason ? `: ${printable(event.reason)}` : ''}`,
+    );
+  }
+  if (event.type !== 'usage') return;
+  used.tokens += event.input_tokens + event.output_tokens;
+  if (event.cost !== null) used.cost = (used.cost ?? 0) + event.cost;
+}
+
+const SHOWN_CHARS = 400;
+
+/** The last message and its answer, in a few words. */
+function lastExchange({ messages }: ChatConversation): readonly string[] {
+  return messages.slice(-2).map((message) => {
+    if (message.role === 'user') return `> ${oneLine(message.content, SHOWN_CHARS)}`;
+    const text = message.parts.flatMap((part) => (part.type === 'text' ? part.text : [])).at(-1) ?? '';
+    return oneLine(text, SHOWN_CHARS);
+  });
+}
