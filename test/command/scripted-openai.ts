@@ -4,8 +4,13 @@ import type { AddressInfo } from 'node:net';
 
 /** The answer of the server to one request, in the order of the script. */
 export type Step =
-  /** Text in the given pieces, then calls. */
-  | { readonly text?: readonly string[]; readonly calls?: readonly ScriptedCall[]; readonly finish?: string }
+  /** Reasoning, text in the given pieces, then calls. */
+  | {
+      readonly reasoning?: string;
+      readonly text?: readonly string[];
+      readonly calls?: readonly ScriptedCall[];
+      readonly finish?: string;
+    }
   | { readonly status: number; readonly message: string }
   /** Sends this text, and ends the answer when `resume` is called. */
   | { readonly hang: string };
@@ -109,6 +114,7 @@ function answer(response: ServerResponse, step: Step): (() => void) | undefined 
       response.end('data: [DONE]\n\n');
     };
   }
+  if (step.reasoning !== undefined) send({ reasoning_content: step.reasoning });
   for (const piece of step.text ?? []) send({ content: piece });
   const calls = step.calls ?? [];
   calls.forEach((call, index) => {

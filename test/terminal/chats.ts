@@ -1,6 +1,6 @@
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
-import { onScreen, type CommandOnScreen, type Size } from './emulated-screen.ts';
+import { onScreen, type CommandInProcess, type Size } from './emulated-screen.ts';
 
 export const READ: Step = { calls: [{ name: 'read', arguments: '{"path":"notes.txt"}' }] };
 export const KEYS = {
@@ -14,7 +14,7 @@ export const KEYS = {
   ctrlO: '\u000f',
 } as const;
 
-export interface Chat extends CommandOnScreen {
+export interface Chat extends CommandInProcess {
   /** Enters a message. */
   say(text: string): void;
   leave(): Promise<number>;

@@ -103,18 +103,29 @@ export interface CommandOnScreen extends EmulatedScreen {
 
 const SIZE: Size = { columns: 80, rows: 24 };
 
+export interface CommandInProcess extends CommandOnScreen {
+  /** The terminal takes nothing until the returned function is called, as over a slow line. */
+  stall(): () => void;
+  /** The characters that were written so far. */
+  written(): number;
+}
+
 /** The command in this process, on an emulated terminal. */
 export function onScreen(
   args: readonly string[],
   cwd: string,
   options: { readonly size?: Size; readonly env?: Record<string, string>; readonly io?: Partial<Io> } = {},
-): CommandOnScreen {
+): CommandInProcess {
   const { size = SIZE, env = {} } = options;
   const emulated = emulator(size);
+  let written = 0;
   const stdin = Object.assign(new PassThrough(), { isTTY: true });
   const stdout = Object.assign(new PassThrough().setEncoding('utf8'), { isTTY: true, ...size });
   // The line discipline of a terminal starts each line at the left.
-  stdout.on('data', (text: string) => emulated.feed(text.replaceAll(/(?<!\r)\n/g, '\r\n')));
+  stdout.on('data', (text: string) => {
+    written += text.length;
+    emulated.feed(text.replaceAll(/(?<!\r)\n/g, '\r\n'));
+  });
   const io: Io = {
     stdin,
     stdout,
@@ -131,6 +142,11 @@ export function onScreen(
     ...emulated,
     exit: main(args, io),
     type: (keys) => void stdin.write(keys),
+    written: () => written,
+    stall() {
+      stdout.pause();
+      return () => void stdout.resume();
+    },
     resize(next) {
       emulated.resize(next);
       Object.assign(stdout, next);

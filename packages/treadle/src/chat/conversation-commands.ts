@@ -79,7 +79,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
       const lines = changes.sinceStart(width());
       if (lines.length === 0)
         return 'No file was changed with write, edit or apply_patch. "!git diff" shows other changes.';
-      const painted = hasColours(io.stdout, io.env);
+      const painted = hasColours(io.stdout, io.env) ? 'standard' : undefined;
       return lines.map((line) => paintLine(line, painted)).join('\n');
     },
   },

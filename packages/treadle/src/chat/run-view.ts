@@ -8,6 +8,7 @@ import { oneLine, printable } from '../terminal/printable.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { resultWords, subjectOf } from './call-text.ts';
 import type { FileChanges } from './file-changes.ts';
+import type { Folded } from './folded.ts';
 
 /** A call as people see it: one line that fills in. */
 export interface ShownCall {
@@ -32,6 +33,8 @@ export interface RunViewOptions {
   readonly highlight: () => Highlight | undefined;
   /** All calls of the chat, for their numbers, and to show them again. */
   readonly calls: ShownCall[];
+  /** Gets what is shown as one line. */
+  readonly fold: (one: Folded) => void;
   /** Shows what calls change; absent: the files are elsewhere. */
   readonly changes?: FileChanges | undefined;
 }
@@ -53,7 +56,7 @@ export interface RunView {
 export function runView(options: RunViewOptions): RunView {
   const { settle, refresh, width, now, calls } = options;
   let reply: MarkdownStream | undefined;
-  let thinking: { readonly since: number } | undefined;
+  let thinking: { readonly since: number; readonly folded: Folded & { readonly type: 'reasoning' } } | undefined;
   let activity = 'starting';
   /** Calls whose lines are live, in the order of the reply. */
   let open: ShownCall[] = [];
@@ -75,7 +78,7 @@ export function runView(options: RunViewOptions): RunView {
   };
   const endThinking = (): void => {
     if (!thinking) return;
-    settleBlock(lineOf(`Thought for ${durationText(now() - thinking.since)}`, 'dim', 'italic'));
+    settleBlock(lineOf(`Thought for ${durationText(now() - thinking.since)} (Ctrl+O shows it)`, 'dim', 'italic'));
     thinking = undefined;
   };
   const endReply = (whole?: string): void => {
@@ -105,6 +108,7 @@ export function runView(options: RunViewOptions): RunView {
     if (found) return found;
     const one: ShownCall = { number: calls.length + 1, call, detail: '', startedAt: now() };
     calls.push(one);
+    options.fold({ type: 'call', call: one });
     open = [...open, one];
     return one;
   };
@@ -119,7 +123,11 @@ export function runView(options: RunViewOptions): RunView {
         activity = 'waiting for the model';
         break;
       case 'reasoning-delta':
-        thinking ??= { since: now() };
+        if (!thinking) {
+          thinking = { since: now(), folded: { type: 'reasoning', text: '' } };
+          options.fold(thinking.folded);
+        }
+        thinking.folded.text += item.text;
         activity = 'thinking';
         break;
       case 'text-delta':

@@ -2,11 +2,11 @@ import { addUsage, messageOf, NO_USAGE, stableJson, type Item } from '@treadle/c
 import { questionLines, requestLines } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
 import { loadHighlight } from '../screen/highlight.ts';
-import { openKeyboard, type Key } from '../screen/keys.ts';
+import { BACKGROUND_QUERY, openKeyboard, type Key } from '../screen/keys.ts';
 import { openPager, type Pager } from '../screen/pager.ts';
 import type { Highlight } from '../screen/markdown.ts';
 import { openScreen, type LiveLines, type ScreenSize } from '../screen/screen.ts';
-import { clipLine, lineFromAnsi, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
+import { clipLine, lineFromAnsi, lineOf, span, wrapLine, type Line, type Palette } from '../screen/spans.ts';
 import { hasColours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
@@ -17,6 +17,7 @@ import type { Asked } from './conversation.ts';
 import type { Dialogue, ShownRun } from './dialogue.ts';
 import type { LiveUse } from './facts.ts';
 import type { FileChanges } from './file-changes.ts';
+import { foldedLines, MAX_FOLDED, type Folded } from './folded.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { promptPanel, type Completion, type Panel } from './prompt-panel.ts';
 import { choicePanel, questionPanel } from './question-panel.ts';
@@ -67,6 +68,11 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   } = options;
   const entries = [...history.entries];
   const calls: ShownCall[] = [];
+  const folded: Folded[] = [];
+  const fold = (one: Folded): void => {
+    folded.push(one);
+    if (folded.length > MAX_FOLDED) folded.shift();
+  };
   /** Messages that were entered before they were asked for. */
   const early: string[] = [];
   let asked: ((text: string | undefined) => void) | undefined;
@@ -88,8 +94,8 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   let todos: readonly ShownTodo[] = [];
   let tick: NodeJS.Timeout | undefined;
 
-  const painted = hasColours(io.stdout, io.env);
-  const screen = openScreen(io, { hasColours: painted, live });
+  let palette = hasColours(io.stdout, io.env) ? paletteOf(io.env) : undefined;
+  const screen = openScreen(io, { palette: () => palette, live });
   const { refresh } = screen;
   const width = (): number => screen.size().columns - 1;
   const settleText = (lines: readonly string[]): void =>
@@ -191,6 +197,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       if (prompt.editor.state.text === '') leave();
       else prompt.editor.press('delete');
     } else if (name === 'ctrl-l') screen.clear();
+    else if (name === 'ctrl-o') openPages((columns) => foldedLines(folded, columns), { atEnd: true });
   }
 
   /** Escape was the last key, without a run. */
@@ -249,17 +256,21 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     resolveAsked(undefined);
   }
 
-  const keyboard = openKeyboard(
-    io.stdin,
-    (key) => {
+  const keyboard = openKeyboard(io.stdin, {
+    onKey(key) {
       if (!(key.type === 'key' && key.name === 'ctrl-c')) hasWarned = false;
       if (!(key.type === 'key' && key.name === 'escape')) hasEscaped = false;
       press(key);
       refresh();
     },
-    leave,
-  );
-  io.stdout.write(PASTE_ON + TITLE_PUSH);
+    onEnd: leave,
+    onBackground(isLight) {
+      if (!palette) return;
+      palette = isLight ? 'light' : 'dark';
+      refresh();
+    },
+  });
+  io.stdout.write(PASTE_ON + TITLE_PUSH + (palette && has256Colours(io.env) ? BACKGROUND_QUERY : ''));
   screen.signal(titleOf(TITLE));
   // Code is shown without colours until it is loaded.
   const loadLanguages = (): void => {
@@ -304,17 +315,20 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
 
   function pageOf({ call }: ApprovalRequest): (() => void) | undefined {
     if (!changes?.preview(call, width())) return undefined;
-    return () => {
-      const resume = screen.suspend();
-      pager = openPager(io, {
-        hasColours: painted,
-        lines: (columns) => changes.preview(call, columns)?.lines ?? [],
-        close() {
-          pager = undefined;
-          resume();
-        },
-      });
-    };
+    return () => openPages((columns) => changes.preview(call, columns)?.lines ?? []);
+  }
+
+  function openPages(lines: (columns: number) => readonly Line[], { atEnd = false } = {}): void {
+    const resume = screen.suspend();
+    pager = openPager(io, {
+      palette: () => palette,
+      lines,
+      atEnd,
+      close() {
+        pager = undefined;
+        resume();
+      },
+    });
   }
 
   /** Shows a panel until it calls the function that it is made with, or the run is stopped. */
@@ -349,7 +363,16 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     },
     startRun({ interrupt, steer }): ShownRun {
       if (!highlight) loadLanguages();
-      const view = runView({ settle: screen.settle, refresh, width, now, highlight: () => highlight, calls, changes });
+      const view = runView({
+        settle: screen.settle,
+        refresh,
+        width,
+        now,
+        highlight: () => highlight,
+        calls,
+        fold,
+        changes,
+      });
       run = { interrupt, steer, view, since: now() };
       const onAbort = (): void => dismiss?.();
       interrupt.signal.addEventListener('abort', onAbort);
@@ -426,6 +449,17 @@ interface StartedView {
   readonly steer: (text: string) => void;
   readonly view: RunView;
   readonly since: number;
+}
+
+function has256Colours({ TERM = '', COLORTERM = '' }: Io['env']): boolean {
+  return TERM.includes('256color') || COLORTERM !== '';
+}
+
+/** What the environment says about the background, such as `0;15`, until the terminal answers. */
+function paletteOf(env: Io['env']): Palette {
+  const background = Number(env['COLORFGBG']?.split(';').at(-1) ?? NaN);
+  if (!Number.isInteger(background) || !has256Colours(env)) return 'standard';
+  return background === 7 || background === 15 ? 'light' : 'dark';
 }
 
 function titleOf(text: string): string {

@@ -1,4 +1,5 @@
-import { CommandError } from '../command-line/command.ts';
+import { messageOf } from '@treadle/core';
+import { CommandError, EXIT } from '../command-line/command.ts';
 import { openHistory } from '../chat/history.ts';
 import { pipedDialogue, type Dialogue } from '../chat/dialogue.ts';
 import { lineDialogue } from '../chat/line-dialogue.ts';
@@ -9,8 +10,15 @@ import type { Io } from '../terminal/io.ts';
 import { oneLine } from '../terminal/printable.ts';
 import { version } from '../version.ts';
 import { chatServer } from './chat-server.ts';
-import { driveRemoteChat, type RemoteChat } from './remote-chat.ts';
-import { completeRemoteCommand, modelOf, newestRemote, resumeRemote, usedText } from './remote-commands.ts';
+import { openConversation, showAnswer, type RemoteChat } from './remote-chat.ts';
+import {
+  completeRemoteCommand,
+  modelOf,
+  newestRemote,
+  resumeRemote,
+  runRemoteCommand,
+  usedText,
+} from './remote-commands.ts';
 
 export interface RemoteOptions {
   readonly url: string;
@@ -63,6 +71,37 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
   } finally {
     dialogue.close();
     await history?.saved();
+  }
+}
+
+async function driveRemoteChat(chat: RemoteChat, start: { readonly id?: string | undefined }): Promise<number> {
+  const { dialogue } = chat;
+  if (start.id !== undefined) await openConversation(chat, start.id);
+  for (;;) {
+    const text = (chat.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
+    if (text === undefined || text === '/exit') return EXIT.completed;
+    if (text === '') continue;
+    const { isTerminated } = await respond(text, chat);
+    if (isTerminated) return EXIT.cancelled;
+  }
+}
+
+async function respond(text: string, chat: RemoteChat): Promise<{ readonly isTerminated: boolean }> {
+  const { dialogue, server, conversation, model } = chat;
+  try {
+    const shown = await runRemoteCommand(text, chat);
+    if (shown !== undefined) {
+      dialogue.writeLine(shown);
+      return { isTerminated: false };
+    }
+    const about = { ...(conversation !== undefined && { conversation_id: conversation }), ...(model && { model }) };
+    return await showAnswer(
+      chat,
+      server.send({ message: text, ...about, approvals: 'ask', on_disconnect: 'continue' }),
+    );
+  } catch (error) {
+    dialogue.writeLine(messageOf(error));
+    return { isTerminated: false };
   }
 }
 

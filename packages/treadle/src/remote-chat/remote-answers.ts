@@ -1,5 +1,10 @@
 import { messageOf, type Call } from '@treadle/core';
-import type { ApprovalRequest as WireApproval, ChatAnswer, ChatEvent, QuestionRequest as WireQuestion } from '@treadle/server/wire';
+import type {
+  ApprovalRequest as WireApproval,
+  ChatAnswer,
+  ChatEvent,
+  QuestionRequest as WireQuestion,
+} from '@treadle/server/wire';
 import type { ApprovalRequest, QuestionRequest } from '../run/drive-run.ts';
 import type { RemoteChat } from './remote-chat.ts';
 

@@ -1,6 +1,4 @@
-import { messageOf } from '@treadle/core';
 import type { ChatConversation, ChatEvent, ServerInfo } from '@treadle/server/wire';
-import { EXIT } from '../command-line/command.ts';
 import type { Dialogue } from '../chat/dialogue.ts';
 import type { Io } from '../terminal/io.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
@@ -9,7 +7,6 @@ import { catchInterrupt } from '../terminal/signals.ts';
 import { chatItems } from './chat-items.ts';
 import type { ChatServer } from './chat-server.ts';
 import { answerAsked, type Asked } from './remote-answers.ts';
-import { runRemoteCommand } from './remote-commands.ts';
 
 /** A conversation of a server, driven by this terminal. Its tools, limits and policy are those of the server. */
 export interface RemoteChat {
@@ -24,37 +21,6 @@ export interface RemoteChat {
   readonly used: { tokens: number; cost: number | undefined };
   /** Messages that the user entered when the answer could not accept them any more. */
   readonly unsent: string[];
-}
-
-export async function driveRemoteChat(chat: RemoteChat, start: { readonly id?: string | undefined }): Promise<number> {
-  const { dialogue } = chat;
-  if (start.id !== undefined) await openConversation(chat, start.id);
-  for (;;) {
-    const text = (chat.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
-    if (text === undefined || text === '/exit') return EXIT.completed;
-    if (text === '') continue;
-    const { isTerminated } = await respond(text, chat);
-    if (isTerminated) return EXIT.cancelled;
-  }
-}
-
-async function respond(text: string, chat: RemoteChat): Promise<{ readonly isTerminated: boolean }> {
-  const { dialogue, server, conversation, model } = chat;
-  try {
-    const shown = await runRemoteCommand(text, chat);
-    if (shown !== undefined) {
-      dialogue.writeLine(shown);
-      return { isTerminated: false };
-    }
-    const about = { ...(conversation !== undefined && { conversation_id: conversation }), ...(model && { model }) };
-    return await showAnswer(
-      chat,
-      server.send({ message: text, ...about, approvals: 'ask', on_disconnect: 'continue' }),
-    );
-  } catch (error) {
-    dialogue.writeLine(messageOf(error));
-    return { isTerminated: false };
-  }
 }
 
 /** Continues a conversation: shows how it ended, and the answer that is in progress. */
@@ -72,7 +38,7 @@ export async function openConversation(chat: RemoteChat, id: string): Promise<vo
 }
 
 /** Shows an answer while it arrives. Esc cancels it on the server. Leaving does not: the server goes on. */
-async function showAnswer(
+export async function showAnswer(
   chat: RemoteChat,
   events: AsyncIterable<ChatEvent>,
 ): Promise<{ readonly isTerminated: boolean }> {

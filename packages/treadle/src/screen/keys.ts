@@ -49,9 +49,18 @@ const CODE_POINTS: Readonly<Record<string, string>> = { '9': 'tab', '13': 'enter
 /** `ESC [ numbers final`, or `ESC O final`. */
 // oxlint-disable-next-line no-control-regex
 const SEQUENCE = /^\u001b(?:\[([0-9;:<>?]*)([A-Za-z~^$@])|O([A-Za-z]))/;
+/** The answer to `BACKGROUND_QUERY`. */
+// oxlint-disable-next-line no-control-regex
+const BACKGROUND = /^\u001b\]11;([^\u0007\u001b]*)(?:\u0007|\u001b\\)/;
+/** The beginning of such an answer. On a slow line the rest may come later than that of a key. */
+// oxlint-disable-next-line no-control-regex
+const BACKGROUND_BEGUN = /^\u001b\]11;[^\u0007\u001b]{0,60}\u001b?$/;
 /** A sequence that may become complete with the next chunk. */
 // oxlint-disable-next-line no-control-regex
-const INCOMPLETE = /^\u001b(?:\[[0-9;:<>?]*|O)?$/;
+const INCOMPLETE = /^\u001b(?:\[[0-9;:<>?]*|O|\]1?1?)?$/;
+
+/** Asks the terminal for the colour of its background. Those that do not know it answer nothing. */
+export const BACKGROUND_QUERY = `${ESC}]11;?\u0007`;
 
 /** Text without control characters is one key however long it is, and so is a pasted text. */
 export interface KeyDecoder {
@@ -61,7 +70,7 @@ export interface KeyDecoder {
   readonly isWaiting: boolean;
 }
 
-export function keyDecoder(): KeyDecoder {
+export function keyDecoder(onBackground: (isLight: boolean) => void = () => {}): KeyDecoder {
   let held = '';
   /** The pieces of the text that is being pasted; undefined: outside of one. */
   let pasted: string[] | undefined;
@@ -95,7 +104,14 @@ export function keyDecoder(): KeyDecoder {
         rest = rest.slice(plain.length);
         continue;
       }
-      if (INCOMPLETE.test(rest)) {
+      const background = BACKGROUND.exec(rest);
+      if (background) {
+        const light = isLight(background[1]!);
+        if (light !== undefined) onBackground(light);
+        rest = rest.slice(background[0].length);
+        continue;
+      }
+      if (INCOMPLETE.test(rest) || BACKGROUND_BEGUN.test(rest)) {
         held = rest;
         break;
       }
@@ -108,7 +124,7 @@ export function keyDecoder(): KeyDecoder {
   return {
     feed,
     flush() {
-      if (pasted) return [];
+      if (pasted || BACKGROUND_BEGUN.test(held)) return [];
       const keys: Key[] = [];
       for (let rest = held; rest !== '';) {
         const [char = ''] = rest;
@@ -123,6 +139,14 @@ export function keyDecoder(): KeyDecoder {
       return held !== '' && pasted === undefined;
     },
   };
+}
+
+/** Whether a colour such as `rgb:ffff/ffff/ffff` is light. Undefined: it is not a colour. */
+function isLight(colour: string): boolean | undefined {
+  const [, ...parts] = /^rgba?:([0-9a-f]{1,4})\/([0-9a-f]{1,4})\/([0-9a-f]{1,4})/i.exec(colour) ?? [];
+  if (parts.length !== 3) return undefined;
+  const [red, green, blue] = parts.map((part) => parseInt(part, 16) / (16 ** part.length - 1));
+  return 0.2126 * red! + 0.7152 * green! + 0.0722 * blue! > 0.5;
 }
 
 /** The key at the beginning of a text that begins with a control character. Without a name: an unknown sequence. */
@@ -172,10 +196,21 @@ export interface Keyboard {
   close(): void;
 }
 
-export function openKeyboard(stdin: Io['stdin'], onKey: (key: Key) => void, onEnd: () => void): Keyboard {
+export function openKeyboard(
+  stdin: Io['stdin'],
+  {
+    onKey,
+    onEnd,
+    onBackground,
+  }: {
+    readonly onKey: (key: Key) => void;
+    readonly onEnd: () => void;
+    readonly onBackground?: (isLight: boolean) => void;
+  },
+): Keyboard {
   const terminal = stdin as Io['stdin'] & { readonly setRawMode?: (on: boolean) => unknown };
   const bytes = new StringDecoder('utf8');
-  const decoder = keyDecoder();
+  const decoder = keyDecoder(onBackground);
   let timer: NodeJS.Timeout | undefined;
   let isOpen = true;
   const take = (keys: readonly Key[]): void => {

@@ -1,6 +1,6 @@
 import type { Io } from '../terminal/io.ts';
 import type { Key } from './keys.ts';
-import { clipLine, lineOf, paintLine, type Line } from './spans.ts';
+import { clipLine, lineOf, paintLine, type Line, type Palette } from './spans.ts';
 
 /** Lines on a screen of their own, which leaves the scrollback as it is. */
 export interface Pager {
@@ -16,11 +16,13 @@ export function openPager(
   { stdout }: Pick<Io, 'stdout'>,
   options: {
     readonly lines: (width: number) => readonly Line[];
-    readonly hasColours: boolean;
+    readonly palette: () => Palette | undefined;
+    /** Begins with the last lines. */
+    readonly atEnd?: boolean;
     readonly close: () => void;
   },
 ): Pager {
-  let top = 0;
+  let top = options.atEnd ? Number.MAX_SAFE_INTEGER : 0;
   const size = (): { columns: number; room: number } => ({
     columns: stdout.columns ?? 80,
     room: Math.max(1, (stdout.rows ?? 24) - 1),
@@ -29,11 +31,11 @@ export function openPager(
     const { columns, room } = size();
     const all = options.lines(columns - 1);
     top = Math.min(Math.max(0, top), Math.max(0, all.length - room));
-    const shown = all.slice(top, top + room).map((line) => paintLine(clipLine(line, columns - 1), options.hasColours));
+    const shown = all.slice(top, top + room).map((line) => paintLine(clipLine(line, columns - 1), options.palette()));
     const place = all.length <= room ? 'all' : `${top + 1} to ${Math.min(all.length, top + room)} of ${all.length}`;
     const foot = paintLine(
       clipLine(lineOf(`${place} · arrows, Space and b scroll · q closes`, 'inverse'), columns - 1),
-      options.hasColours,
+      options.palette(),
     );
     const blank = Array.from({ length: room - shown.length }, () => '');
     stdout.write(`\u001b[?2026h\u001b[H\u001b[J${[...shown, ...blank, foot].join('\r\n')}\u001b[?2026l`);

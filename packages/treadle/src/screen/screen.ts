@@ -1,6 +1,6 @@
 import type { Io } from '../terminal/io.ts';
 import { columnsOf } from '../terminal/printable.ts';
-import { clipLine, lineColumns, lineText, paintLine, type Line } from './spans.ts';
+import { clipLine, lineColumns, lineText, paintLine, type Line, type Palette } from './spans.ts';
 
 /** What is below the settled lines and may still change. */
 export interface LiveLines {
@@ -48,9 +48,9 @@ const ERASE_BELOW = '\u001b[J';
 
 export function openScreen(
   { stdout }: Pick<Io, 'stdout'>,
-  options: { readonly hasColours: boolean; readonly live: (size: ScreenSize) => LiveLines },
+  options: { readonly palette: () => Palette | undefined; readonly live: (size: ScreenSize) => LiveLines },
 ): Screen {
-  const { hasColours, live } = options;
+  const { palette, live } = options;
   let settled: string[] = [];
   let signals = '';
   /** What is drawn now, and the row of the cursor in it. */
@@ -85,7 +85,7 @@ export function openScreen(
     // More would scroll away, and could not be drawn again.
     const first = Math.max(0, next.lines.length - (rows - 1));
     const lines = next.lines.slice(first).map((line) => clipLine(line, columns - 1));
-    const painted = lines.map((line) => paintLine(line, hasColours));
+    const painted = lines.map((line) => paintLine(line, palette()));
     const at = next.cursor && { ...next.cursor, line: next.cursor.line - first };
     const before = at === undefined ? '' : at.before;
     // What has not changed at the top is not drawn again.
@@ -106,7 +106,7 @@ export function openScreen(
     }
     // The terminal measures the text before the cursor itself, because terminals differ in how wide emoji are.
     if (at) {
-      frame += `\r${paintLine(clipLine(prefixOf(lines[at.line] ?? [], before), columns - 1), hasColours)}${SHOW_CURSOR}`;
+      frame += `\r${paintLine(clipLine(prefixOf(lines[at.line] ?? [], before), columns - 1), palette())}${SHOW_CURSOR}`;
     }
     settled = [];
     signals = '';
@@ -154,7 +154,7 @@ export function openScreen(
     size,
     settle(lines) {
       const { columns } = size();
-      for (const line of lines) settled.push(paintLine(clipLine(line, columns - 1), hasColours));
+      for (const line of lines) settled.push(paintLine(clipLine(line, columns - 1), palette()));
       refresh();
     },
     refresh,

@@ -1,6 +1,6 @@
 import { columnsOf } from '../terminal/printable.ts';
 
-/** How a piece of text looks. Colours are the sixteen of the terminal, so they fit its background. */
+/** How a piece of text looks. */
 export type Style =
   | 'bold'
   | 'dim'
@@ -22,6 +22,19 @@ export interface Span {
 }
 
 export type Line = readonly Span[];
+
+/**
+ * The colours of a terminal: `standard` are its first eight, which fit most backgrounds. Some of them cannot be read well on a
+ * background that is known to be `dark` or `light`, and are replaced there.
+ */
+export type Palette = 'standard' | 'dark' | 'light';
+
+/** Of the 256 colours, which are the same on all terminals. */
+const REPLACED: Readonly<Record<Palette, Readonly<Partial<Record<Style, string>>>>> = {
+  standard: {},
+  dark: { blue: '38;5;75' },
+  light: { green: '38;5;28', yellow: '38;5;130', cyan: '38;5;30' },
+};
 
 const CODES: Readonly<Record<Style, number>> = {
   bold: 1,
@@ -59,11 +72,11 @@ export function styled(line: Line, ...styles: readonly Style[]): Line {
   return line.map(({ text, styles: own = [] }) => span(text, ...own, ...styles));
 }
 
-/** The bytes for a terminal. Each line resets what it sets, so lines can be drawn in any order. */
-export function paintLine(line: Line, hasColours: boolean): string {
+/** The bytes for a terminal. Without a palette it has no colours. Each line resets what it sets, so lines can be drawn in any order. */
+export function paintLine(line: Line, palette: Palette | undefined): string {
   let painted = '';
   for (const { text, styles = [] } of line) {
-    const codes = hasColours ? styles.map((style) => CODES[style]) : [];
+    const codes = palette ? styles.map((style) => REPLACED[palette][style] ?? CODES[style]) : [];
     painted += codes.length === 0 ? text : `\u001b[${codes.join(';')}m${text}\u001b[0m`;
   }
   return painted;
