@@ -158,31 +158,37 @@ export function onScreen(
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 
 export interface CommandInPty extends CommandOnScreen {
+  readonly pid: number;
+  /** Resolves when the command writes a text. */
+  writes(text: string): Promise<void>;
   kill(signal: NodeJS.Signals): void;
 }
 
 const running = new Set<{ kill(signal?: string): void }>();
 
-/** The command in a process of its own, on a real pseudoterminal. */
+const FROM_SOURCE = ['--conditions=treadle-source', '--disable-warning=ExperimentalWarning', MAIN];
+
+/** The command in a process of its own, on a real pseudoterminal. `program`: arguments of Node; default: from source. */
 export function inPty(
   args: readonly string[],
   cwd: string,
-  { size = SIZE, env = {} }: { readonly size?: Size; readonly env?: Record<string, string> } = {},
+  options: { readonly size?: Size; readonly env?: Record<string, string>; readonly program?: readonly string[] } = {},
 ): CommandInPty {
+  const { size = SIZE, env = {}, program = FROM_SOURCE } = options;
   const emulated = emulator(size);
-  const pty = spawn(
-    process.execPath,
-    ['--conditions=treadle-source', '--disable-warning=ExperimentalWarning', MAIN, ...args],
-    {
-      cwd,
-      cols: size.columns,
-      rows: size.rows,
-      name: 'xterm-256color',
-      env: { ...PROCESS_ENV, ...env },
-    },
-  );
+  const pty = spawn(process.execPath, [...program, ...args], {
+    cwd,
+    cols: size.columns,
+    rows: size.rows,
+    name: 'xterm-256color',
+    env: { ...PROCESS_ENV, ...env },
+  });
   running.add(pty);
-  pty.onData((data) => emulated.feed(data));
+  const written = new Set<(data: string) => void>();
+  pty.onData((data) => {
+    for (const listener of written) listener(data);
+    emulated.feed(data);
+  });
   emulated.onAnswer((data) => pty.write(data));
   const exit = new Promise<number>((resolve) => {
     pty.onExit(({ exitCode, signal }) => {
@@ -199,6 +205,16 @@ export function inPty(
       pty.resize(next.columns, next.rows);
     },
     kill: (signal) => pty.kill(signal),
+    pid: pty.pid,
+    writes: (text) =>
+      new Promise((resolve) => {
+        const listener = (data: string): void => {
+          if (!data.includes(text)) return;
+          written.delete(listener);
+          resolve();
+        };
+        written.add(listener);
+      }),
   };
 }
 

@@ -60,7 +60,7 @@ const BACKGROUND_BEGUN = /^\u001b\]11;[^\u0007\u001b]{0,60}\u001b?$/;
 const INCOMPLETE = /^\u001b(?:\[[0-9;:<>?]*|O|\]1?1?)?$/;
 
 /** Asks the terminal for the colour of its background. Those that do not know it answer nothing. */
-export const BACKGROUND_QUERY = `${ESC}]11;?\u0007`;
+export const BACKGROUND_QUERY: string = `${ESC}]11;?\u0007`;
 
 /** Text without control characters is one key however long it is, and so is a pasted text. */
 export interface KeyDecoder {
