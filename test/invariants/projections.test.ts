@@ -1,4 +1,5 @@
-import { replay, walkJournal, type JournalEntry, type Outcome } from '@treadle/core';
+import { replay, walkJournal, type FollowedRun, type JournalEntry, type Outcome } from '@treadle/core';
+import { openTelemetry } from '@treadle/core/otel';
 import {
   addMetrics,
   liveSteps,
@@ -13,6 +14,7 @@ import {
 import { countNotedRuns, findMetrics, sqliteStore } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { recordingSdk } from '../telemetry/recorded-spans.ts';
 import { loadCore } from './core.ts';
 import { drive } from './drive.ts';
 import { worlds } from './generate/worlds.ts';
@@ -63,6 +65,53 @@ test('traces and metrics that are rebuilt from a journal equal those that were l
   const property = fc.property(worlds, fc.nat(), (world, place) => {
     const entries = journalOf(world);
     expect(live(entries, place % (entries.length + 1))).toEqual(rebuilt(entries));
+  });
+  fc.assert(property, { ...PARAMETERS, numRuns });
+});
+
+/** What OpenTelemetry gets of a run whose process is killed at the entry `crash`, and which another process resumes then. */
+function reported(
+  entries: readonly JournalEntry[],
+  crash: number,
+): { readonly spans: unknown; readonly values: unknown } {
+  const { tracer, meter, spans, values } = recordingSdk();
+  const tracing = openTelemetry({ tracer, meter });
+  const started = entries[0]!.event as FollowedRun['started'];
+  const steps = entries.map(
+    (
+      (next) =>
+      ({ seq, event }) =>
+        next(seq, event)!
+    )(liveSteps()),
+  );
+  const follow = (isResumed: boolean): ReturnType<typeof tracing.follow> =>
+    tracing.follow({
+      runId: started.runId,
+      started,
+      isResumed,
+      now: steps[Math.max(0, crash - 1)]!.entry.event.at,
+      models: [],
+    });
+  if (crash > 0) {
+    const killed = follow(false);
+    killed.begin();
+    for (const step of steps.slice(0, crash)) killed.add(step);
+  }
+  const run = follow(crash > 0);
+  for (const step of steps.slice(0, crash)) run.recall(step);
+  run.begin();
+  for (const step of steps.slice(crash)) run.add(step);
+  run.end();
+  const ofEffects = spans.filter(({ attributes }) => attributes['treadle.effect'] !== undefined);
+  const texts = ofEffects.map(({ spanId: _, parentId: __, traceId: ___, ...span }) => JSON.stringify(span)).toSorted();
+  const counted = values.filter(({ name }) => !/invoke_agent|workflow/.test(name));
+  return { spans: texts, values: counted.map((value) => JSON.stringify(value)).toSorted() };
+}
+
+test('spans and metrics of OpenTelemetry are the same with a crash at any entry, and none is lost or sent twice', () => {
+  const property = fc.property(worlds, fc.nat(), (world, place) => {
+    const entries = journalOf(world);
+    expect(reported(entries, place % (entries.length + 1))).toEqual(reported(entries, 0));
   });
   fc.assert(property, { ...PARAMETERS, numRuns });
 });

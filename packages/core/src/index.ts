@@ -89,6 +89,7 @@ export { answer, approve, deny, type AnswerFacts } from './driver/make-answer.ts
 export { handoff, type HandoffAgent } from './driver/handoff.ts';
 export { runLoop, startLoop, streamLoop } from './driver/run.ts';
 export { isDetached } from './driver/shell.ts';
+export type { FollowedRun, RunSpans, Tracing } from './driver/tracing.ts';
 export { requestTokens } from './driver/call-model.ts';
 export { diffRuns, firstDifference, type Difference, type RunDiff } from './journal/diff.ts';
 export { forkRun, planFork, type ForkChanges, type ForkOptions, type PlannedFork } from './journal/fork.ts';

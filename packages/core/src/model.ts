@@ -3,6 +3,8 @@ import type { AssistantPart, Message, TokenLogprob } from './messages.ts';
 /** A language model as the loop uses it. `@treadle/models` implements it; tests and programs may implement their own. */
 export interface Model {
   readonly id: string;
+  /** Who it is asked of, as the conventions of OpenTelemetry name it, such as `openai`. Absent: not known. */
+  readonly provider?: string;
   /** Replies contain their cost. Required for a run with a cost limit. */
   readonly priced?: boolean;
   /** The most that a reply with so many tokens costs, in US dollars. Absent or undefined: the price is not known. */
@@ -97,6 +99,8 @@ export interface ModelRequest {
   readonly deadline?: number;
   /** `runId/effectId`: the same when a call is repeated after a crash. */
   readonly key: string;
+  /** The span of the call in its trace, as W3C Trace Context defines it, for requests that the model makes. */
+  readonly traceparent?: string;
   /** The text of a blob of the run; undefined if the run has no such blob. Only for models with `references`. */
   readonly readBlob?: (id: string) => Promise<string | undefined>;
 }

@@ -2,6 +2,8 @@
 
 /** An address that is known, with the variables of its provider. */
 export interface ProviderFacts {
+  /** As the conventions of OpenTelemetry name it. Absent: not known. */
+  readonly name?: string;
   /** The URL up to the path of the protocol. */
   readonly baseURL: string;
   /** The variable of the key. Absent: no key is needed. */
@@ -15,6 +17,7 @@ export interface ProviderFacts {
 }
 
 export const OPENAI: ProviderFacts = {
+  name: 'openai',
   baseURL: 'https://api.openai.com/v1',
   keyVariable: 'OPENAI_API_KEY',
   baseVariable: 'OPENAI_BASE_URL',
@@ -22,6 +25,7 @@ export const OPENAI: ProviderFacts = {
 
 /** Anthropic's client adds the version of the path itself. */
 export const ANTHROPIC: ProviderFacts = {
+  name: 'anthropic',
   baseURL: 'https://api.anthropic.com/v1',
   keyVariable: 'ANTHROPIC_API_KEY',
   baseVariable: 'ANTHROPIC_BASE_URL',
@@ -30,6 +34,7 @@ export const ANTHROPIC: ProviderFacts = {
 
 /** Google's client adds the version of the path itself. */
 export const GOOGLE: ProviderFacts = {
+  name: 'gcp.gemini',
   baseURL: 'https://generativelanguage.googleapis.com/v1beta',
   keyVariable: 'GEMINI_API_KEY',
   otherKeyVariable: 'GOOGLE_API_KEY',
@@ -38,24 +43,42 @@ export const GOOGLE: ProviderFacts = {
 };
 
 export const OLLAMA: ProviderFacts = {
+  name: 'ollama',
   baseURL: 'http://127.0.0.1:11434',
   baseVariable: 'OLLAMA_HOST',
   baseFrom: ollamaAddress,
 };
 
 export const OPENROUTER: ProviderFacts = {
+  name: 'openrouter',
   baseURL: 'https://openrouter.ai/api/v1',
   keyVariable: 'OPENROUTER_API_KEY',
 };
-export const GROQ: ProviderFacts = { baseURL: 'https://api.groq.com/openai/v1', keyVariable: 'GROQ_API_KEY' };
-export const TOGETHER: ProviderFacts = { baseURL: 'https://api.together.xyz/v1', keyVariable: 'TOGETHER_API_KEY' };
-export const DEEPSEEK: ProviderFacts = { baseURL: 'https://api.deepseek.com', keyVariable: 'DEEPSEEK_API_KEY' };
-export const MISTRAL: ProviderFacts = { baseURL: 'https://api.mistral.ai/v1', keyVariable: 'MISTRAL_API_KEY' };
+export const GROQ: ProviderFacts = {
+  name: 'groq',
+  baseURL: 'https://api.groq.com/openai/v1',
+  keyVariable: 'GROQ_API_KEY',
+};
+export const TOGETHER: ProviderFacts = {
+  name: 'together',
+  baseURL: 'https://api.together.xyz/v1',
+  keyVariable: 'TOGETHER_API_KEY',
+};
+export const DEEPSEEK: ProviderFacts = {
+  name: 'deepseek',
+  baseURL: 'https://api.deepseek.com',
+  keyVariable: 'DEEPSEEK_API_KEY',
+};
+export const MISTRAL: ProviderFacts = {
+  name: 'mistral_ai',
+  baseURL: 'https://api.mistral.ai/v1',
+  keyVariable: 'MISTRAL_API_KEY',
+};
 /** Each resource has an address of its own. */
-export const AZURE: Omit<ProviderFacts, 'baseURL'> = { keyVariable: 'AZURE_OPENAI_API_KEY' };
-export const VLLM: ProviderFacts = { baseURL: 'http://127.0.0.1:8000/v1' };
-export const LLAMA_CPP: ProviderFacts = { baseURL: 'http://127.0.0.1:8080/v1' };
-export const LM_STUDIO: ProviderFacts = { baseURL: 'http://127.0.0.1:1234/v1' };
+export const AZURE: Omit<ProviderFacts, 'baseURL'> = { name: 'azure.ai.openai', keyVariable: 'AZURE_OPENAI_API_KEY' };
+export const VLLM: ProviderFacts = { name: 'vllm', baseURL: 'http://127.0.0.1:8000/v1' };
+export const LLAMA_CPP: ProviderFacts = { name: 'llama_cpp', baseURL: 'http://127.0.0.1:8080/v1' };
+export const LM_STUDIO: ProviderFacts = { name: 'lm_studio', baseURL: 'http://127.0.0.1:1234/v1' };
 
 /** Returns the value of an environment variable, if it is set. */
 export type ReadVariable = (name: string) => string | undefined;

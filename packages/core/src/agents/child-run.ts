@@ -95,6 +95,7 @@ const INHERITED: { readonly [Name in keyof Required<RunEnvironment>]: 'inherited
   ledger: 'inherited',
   killProcess: 'inherited',
   matchPattern: 'inherited',
+  tracing: 'inherited',
   exposes: 'inherited',
   resultFilters: 'given',
   startRun: 'inherited',

@@ -18,7 +18,7 @@ import type { RunSetup } from './run-agent.ts';
 import { checkOptions, checkSettings, type KnownOptions, type OptionNames } from '../known-options.ts';
 
 export interface ExecuteAgentOptions<Input, Output>
-  extends RunFacts, Pick<RunEnvironment, 'resultFilters' | 'exposes' | 'killProcess'> {
+  extends RunFacts, Pick<RunEnvironment, 'resultFilters' | 'exposes' | 'killProcess' | 'tracing'> {
   /** Passed to the prompts, the helpers and the validators. */
   readonly input: Input;
   /** Cancels the execution. A cancelled run cannot be resumed. */
@@ -139,6 +139,7 @@ const EXECUTION_OPTIONS: KnownOptions = {
     keepMissingTools: 'boolean',
     onItem: 'function',
     matchPattern: 'function',
+    tracing: '.follow',
     clock: '.now',
     session: 'string',
     task: 'string',

@@ -189,6 +189,7 @@ const ENVIRONMENT: { readonly [Name in keyof Required<RunEnvironment>]: SourceOf
   journal: 'option',
   killProcess: 'option',
   matchPattern: 'option',
+  tracing: 'option',
   clock: 'option',
   model: 'given',
   tools: 'given',

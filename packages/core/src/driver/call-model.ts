@@ -49,12 +49,14 @@ export function modelFor({ options, state }: RunContext, id: string | undefined)
 }
 
 function modelRequest(context: RunContext, effect: EffectOf<'call-model'>, model: Model): ModelRequest {
-  const { runId, opening, activeMs, clock, blobs } = context;
+  const { runId, opening, activeMs, clock, blobs, traced } = context;
   const { rules, settings } = opening;
   const { durationMs } = rules.limits;
   const request = requestOf(effect, rules, settings, runId);
   if (durationMs !== undefined) request.deadline = clock.now() + durationMs - activeMs();
   if (model.references && rules.references && blobs) request.readBlob = blobReader(blobs, runId);
+  const traceparent = traced?.traceparent(effect.id);
+  if (traceparent !== undefined) request.traceparent = traceparent;
   return request;
 }
 

@@ -254,6 +254,7 @@ export const RUN_NAMES: OptionNames<StartOrResumeOptions> = {
   kept: '.take',
   killProcess: 'function',
   matchPattern: 'function',
+  tracing: '.follow',
   clock: '.now',
   session: 'string',
   task: 'string',

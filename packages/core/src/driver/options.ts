@@ -17,6 +17,7 @@ import type { Limits, Memory, OutputCheck, Parent, RunFacts, TurnDecision } from
 import type { AgentState, Call, Carried, Outcome, Waiting } from '../machine/state.ts';
 
 import type { HandoffAgent } from './handoff.ts';
+import type { Tracing } from './tracing.ts';
 
 /** Options for a new run. Only `model` and `input` are required. */
 export interface LoopOptions<S extends Schema = Schema> extends RunEnvironment, RunFacts {
@@ -313,6 +314,8 @@ export interface RunEnvironment {
    * `@treadle/tools/patterns`.
    */
   readonly matchPattern?: PatternMatcher;
+  /** Makes spans of the run and its child runs: `openTelemetry` of `@treadle/core/otel`. Absent: nothing of it is loaded. */
+  readonly tracing?: Tracing;
   readonly clock?: Clock;
 }
 

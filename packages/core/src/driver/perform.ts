@@ -37,6 +37,7 @@ import { agentNamed, handoffFacts } from './handoff.ts';
 import { currentTools, readStart, type Opening } from './open.ts';
 import type { Answer, KeptResources, RunOptions } from './options.ts';
 import type { performWithinBudget } from './spend.ts';
+import type { TracedRun } from './tracing.ts';
 
 /** What the effects of one run are performed with. */
 export interface RunContext {
@@ -57,6 +58,8 @@ export interface RunContext {
   readonly agent: AgentCode | undefined;
   /** Present if the run has a ledger. */
   readonly withinBudget: typeof performWithinBudget | undefined;
+  /** Present if spans are made of the run. */
+  readonly traced: TracedRun | undefined;
   /** Undefined if the run has no listener. */
   readonly emit: ((item: Item) => unknown) | undefined;
   /** Aborts everything in progress. */
@@ -421,7 +424,7 @@ export function callingRun(context: RunContext, { id, call }: CallEffect): Calli
     narrowed,
     options,
     state: context.state,
-    facts: () => runFacts(context),
+    facts: () => runFacts(context, id),
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -433,10 +436,11 @@ export function callingRun(context: RunContext, { id, call }: CallEffect): Calli
 }
 
 /** What the run belongs to. A run that was resumed has it only in its first entry. */
-async function runFacts({ opening, journal, runId }: RunContext): Promise<RunFacts> {
+async function runFacts({ opening, journal, runId, traced }: RunContext, effect: string): Promise<RunFacts> {
   const [first] = opening.events;
   const started = first?.type === 'run-started' ? first : await readStart(journal, runId);
-  const { session, trace, labels } = started ?? {};
+  const { session, labels } = started ?? {};
+  const trace = traced?.traceparent(effect) ?? started?.trace ?? started?.parent?.trace;
   return {
     ...(session !== undefined && { session }),
     ...(trace !== undefined && { trace }),

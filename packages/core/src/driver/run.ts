@@ -60,6 +60,7 @@ import {
 } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
+import type { TracedRun } from './tracing.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
 export async function runLoop<const S extends Schema>(options: RunOptions<S>): Promise<LoopResult<OutputOf<S>>> {
@@ -262,7 +263,11 @@ export function driveRun(
         const problem = schemaProblem(schema);
         if (problem) throw new TreadleError('invalid-options', `The output is not a valid JSON Schema: ${problem}.`);
       }
-      const opening = opened ?? (await reopen({ clock, agent: agent?.rules, lease, signal: controller.signal }));
+      let opening = opened ?? (await reopen({ clock, agent: agent?.rules, lease, signal: controller.signal }));
+      const traced =
+        options.tracing &&
+        (await (await import('./tracing.ts')).traceRun(options, opening, { runId, journal: options.journal, clock }));
+      if (traced && opened) opening = opened = withTrace(opened, traced);
       const blobs = blobsOf(options.journal);
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
@@ -281,6 +286,7 @@ export function driveRun(
         clock,
         agent,
         withinBudget,
+        traced,
         emit,
         controller,
         host: {
@@ -293,6 +299,7 @@ export function driveRun(
             const { holdResource } = await import('./resources.ts');
             return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
+          traceparent: traced && ((key) => traced.traceparent(key.slice(runId.length + 1))),
           offer: async (offered, used) => (await import('./offer.ts')).offerTools(context!, offered, used),
           startRun:
             options.startRun &&
@@ -343,6 +350,7 @@ export function driveRun(
       cancelDeadline?.();
       signal?.removeEventListener('abort', onAbort);
       if (context?.held) await endResources(context.held, options.kept, last);
+      context?.traced?.end();
       ended = true;
       if (lease) await lease.release();
     }
@@ -374,6 +382,13 @@ export function driveRun(
       }),
     answer: (answer) => handled(async () => recordAnswer(answer)),
   };
+}
+
+/** A new run that continues no trace records its own span, so that whoever resumes it continues that trace. */
+function withTrace(opened: Opening, { trace }: TracedRun): Opening {
+  const [started, ...others] = opened.events;
+  if (started?.type !== 'run-started' || started.trace !== undefined || trace === undefined) return opened;
+  return { ...opened, events: [{ ...started, trace }, ...others] };
 }
 
 /** Errors of the hook are ignored. */

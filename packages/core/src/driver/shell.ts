@@ -209,6 +209,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
   }
 
   function afterStored(batch: readonly Stepped[]): void {
+    if (context.traced) context.traced.add(batch);
     if (emit) for (let i = 0; i < batch.length; i++) emitStep(batch[i]!, emit);
     for (let i = 0; i < batch.length; i++) {
       const { entry, next, onDurable } = batch[i]!;
@@ -244,7 +245,12 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     if (isTimed) endIfOverdue(clock.now());
     if (state.phase.type === 'ended') {
       if (effect.type === 'call-tool') orphans.push({ call: effect.call });
-    } else if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
+    } else if (context.traced) context.traced.within(effect.id, () => perform(effect));
+    else perform(effect);
+  }
+
+  function perform(effect: Effect): void {
+    if (context.withinBudget) context.withinBudget(context, effect, feed, performEffect);
     else performEffect(context, effect, feed);
   }
 
@@ -331,7 +337,7 @@ export interface Orphan {
 }
 
 /** An event that was applied and is not stored yet. */
-interface Stepped {
+export interface Stepped {
   readonly entry: JournalEntry;
   readonly before: State;
   readonly next: Next;

@@ -31,7 +31,7 @@ function isCount(value: unknown): boolean {
  * that is narrowed starts none.
  */
 export async function startRunOfCall(
-  { options, runId, opening, state, lease }: RunContext,
+  { options, runId, opening, state, lease, traced }: RunContext,
   { execution, signal }: RunningCall,
   given: NewRun,
   exposure: Exposure | undefined,
@@ -52,7 +52,14 @@ export async function startRunOfCall(
   await lease?.confirm?.();
   signal.throwIfAborted();
   const key = id === undefined ? execution.key : `${execution.key}#${id}`;
-  const by = { key, runId, principal: opening.principal, ...(exposure && { exposure }) };
+  const trace = traced?.traceparent(execution.key.slice(runId.length + 1));
+  const by = {
+    key,
+    runId,
+    principal: opening.principal,
+    ...(exposure && { exposure }),
+    ...(trace !== undefined && { trace }),
+  };
   const { runId: started } = await options.startRun!(run, by);
   return { runId: started };
 }

@@ -11,6 +11,7 @@ import { withReadResult } from '../tools/read-result.ts';
 import { truncateContent } from '../tools/result.ts';
 import { checkOptions, type KnownOptions, type OptionNames } from '../known-options.ts';
 import { factsOf } from '../tools/tool.ts';
+import { traceOfFork } from './family.ts';
 import type { Blobs, JournalEntry, RunStore } from './port.ts';
 import { entryOf, SLICE_ENTRIES, walkInSlices } from './replay.ts';
 import type { ForkChanges, ForkOptions, PlannedFork } from './fork.ts';
@@ -210,7 +211,8 @@ function forkedEvent(event: Event, newId: string, options: ForkOptions, maxChars
   const { runId, at, changes, clock = systemClock } = options;
   if (event.type === 'run-started') {
     const rules = changes?.limits ? withLimits(event.rules, changes.limits) : event.rules;
-    return { ...event, rules, runId: newId, parent: { runId, seq: at, at: clock.now() } };
+    const trace = event.trace === undefined && { trace: traceOfFork(event) };
+    return { ...event, rules, runId: newId, parent: { runId, seq: at, at: clock.now(), ...trace } };
   }
   const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
   if (replacement === undefined || !isResult(event)) return event;

@@ -173,4 +173,6 @@ export interface Parent {
   readonly seq?: number;
   /** When the fork was made. Forks of earlier versions do not have it. */
   readonly at?: number;
+  /** The trace of the original, as a `traceparent`, if that continues none itself. Forks of earlier versions do not have it. */
+  readonly trace?: string;
 }

@@ -195,7 +195,7 @@ export function argumentsProblem({ parameters }: Tool, problems: readonly string
 
 // ── Executing ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' | 'offer' | 'startRun'> {
+export interface Execution extends Omit<ToolContext, 'signal' | 'ask' | 'hold' | 'offer' | 'startRun' | 'traceparent'> {
   readonly tool: Tool;
   /** Absent: the tool is not called by a run. */
   readonly host?: CallHost | undefined;
@@ -224,6 +224,7 @@ export interface CallHost {
   readonly asked: (key: string) => ToolContext['asked'];
   readonly hold: (call: RunningCall, request: HoldRequest) => Promise<Held<unknown>>;
   readonly offer: (tools: readonly Tool[], signal: AbortSignal) => Promise<void>;
+  readonly traceparent?: ((key: string) => string | undefined) | undefined;
   readonly startRun?: ((call: RunningCall, run: NewRun) => Promise<StartedByCall>) | undefined;
 }
 
@@ -233,7 +234,7 @@ export interface RunningCall {
   readonly signal: AbortSignal;
 }
 
-/** `ask`, `hold` and `offer` are getters, because most calls do not use them: they need no functions of their own for them. */
+/** `ask`, `hold` and others are getters, because most calls do not use them: they need no functions of their own for them. */
 class CallContext implements ToolContext {
   readonly signal: AbortSignal;
   readonly key: string;
@@ -276,6 +277,10 @@ class CallContext implements ToolContext {
       return execution.host.ask({ execution, signal }, question);
     };
     return ask as ToolContext['ask'];
+  }
+
+  get traceparent(): string | undefined {
+    return this.#execution.host?.traceparent?.(this.key);
   }
 
   get startRun(): ToolContext['startRun'] {

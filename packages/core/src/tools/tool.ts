@@ -118,6 +118,8 @@ export interface ToolContext {
    * has seen is safe from a driver that continues after it was taken over. Undefined without a store.
    */
   readonly lease?: number | undefined;
+  /** The span of the call in its trace, as W3C Trace Context defines it. Undefined: the run is not traced. */
+  readonly traceparent?: string | undefined;
   /** Reports progress to listeners; not part of the result. */
   readonly report: (progress: unknown) => void;
   readonly context: unknown;
@@ -195,6 +197,8 @@ export interface StartingCall {
   readonly principal: Principal | undefined;
   /** What the calling run has seen, for `carried` of the run that is started. */
   readonly exposure?: Exposure;
+  /** The trace that the run that is started continues. */
+  readonly trace?: string;
 }
 
 export type HoldResource = <T>(

@@ -19,8 +19,8 @@ export { metricsReport, type LoopReport, type MetricsReport, type ToolReport } f
 export type { FailureCategory, FailureCode, FailureSeverity, Recovery, TraceFailure } from './failures.ts';
 export { callKey, isIdle, isRefused, spanReader, type Span, type SpanKind, type SpanReader } from './spans.ts';
 export { liveSteps, type AppliedEntry } from './steps.ts';
+export { traceIdOf } from '../journal/family.ts';
 export {
-  traceIdOf,
   traceOf,
   traceReader,
   type Trace,

@@ -188,7 +188,7 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
     hours,
     add(step) {
       const { entry, before, state, items } = step;
-      for (const span of spans.add(step)) {
+      for (const span of spans.add(step).ended) {
         const key = callKey(span.effect);
         if (key !== undefined && span.kind === 'tool') ran.set(key, [...(ran.get(key) ?? []), span]);
       }

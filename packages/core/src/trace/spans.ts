@@ -42,8 +42,8 @@ export interface SpanReader {
   readonly lanes: number;
   /** When the last entry became a fact. Never decreases, also if a clock was set back. */
   readonly at: number;
-  /** Adds the entry that follows. Returns the spans that it ended. */
-  add(step: AppliedEntry): readonly Span[];
+  /** Adds the entry that follows. Returns the spans that it ended and began. */
+  add(step: AppliedEntry): { readonly ended: readonly Span[]; readonly begun: readonly Span[] };
 }
 
 export function spanReader(): SpanReader {
@@ -81,7 +81,8 @@ export function spanReader(): SpanReader {
     return ended;
   }
 
-  function beginSpans({ entry, state }: AppliedEntry, now: ReadonlyMap<string, ActiveEffect>): void {
+  function beginSpans({ entry, state }: AppliedEntry, now: ReadonlyMap<string, ActiveEffect>): readonly Span[] {
+    const first = spans.length;
     for (const [key, { effect, kind }] of now) {
       if (open.has(key)) continue;
       const { id } = effect;
@@ -105,6 +106,7 @@ export function spanReader(): SpanReader {
       open.set(key, span);
       spans.push(span);
     }
+    return first === spans.length ? NO_SPANS : spans.slice(first);
   }
 
   return {
@@ -119,11 +121,12 @@ export function spanReader(): SpanReader {
       at = Math.max(at, step.entry.event.at);
       const now = activeEffects(step.state);
       const ended = endSpans(step, now, lossOf(step.entry, step.before));
-      beginSpans(step, now);
-      return ended;
+      return { ended, begun: beginSpans(step, now) };
     },
   };
 }
+
+const NO_SPANS: readonly Span[] = [];
 
 type Loss = ReturnType<ReturnType<typeof lossReader>>;
 

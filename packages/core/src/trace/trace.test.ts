@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
+import { traceIdOf } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { JournalEntry } from '../journal/port.ts';
@@ -18,7 +19,7 @@ import {
   UNKNOWN_TOOL,
   type Metrics,
 } from './metrics.ts';
-import { traceIdOf, traceOf, type Trace } from './trace.ts';
+import { traceOf, type Trace } from './trace.ts';
 
 const clock = manualClock(1_000);
 const journal = memoryJournal();

@@ -1,7 +1,7 @@
+import { traceIdOf } from '../journal/family.ts';
 import type { RunStatus, JournalEntry } from '../journal/port.ts';
 import { statusOf, walkInSlices } from '../journal/replay.ts';
 import type { Parent } from '../machine/rules.ts';
-import { sha256 } from '../machine/sha256.ts';
 import type { State } from '../machine/state.ts';
 import { NEW } from '../machine/step.ts';
 import type { ErrorType } from '../messages.ts';
@@ -158,7 +158,7 @@ export function traceReader(): TraceReader {
       const { event } = step.entry;
       first ??= event;
       ({ state } = step);
-      const ended = spans.add(step);
+      const { ended } = spans.add(step);
       failures.add(step);
       if (event.type === 'model-replied') {
         const { model, finish, usage } = event;
@@ -199,18 +199,6 @@ export async function traceOf(entries: readonly JournalEntry[]): Promise<Trace |
   const reader = traceReader();
   const walked = await walkInSlices(entries, (step) => void reader.add(step));
   return walked.type === 'replayed' ? reader.trace() : undefined;
-}
-
-/** The trace id of a `traceparent`, or one derived from the id of the run that child runs and forks come from. */
-export function traceIdOf(run: {
-  readonly runId: string;
-  readonly parent?: Parent | undefined;
-  readonly trace?: string | undefined;
-}): string {
-  const given = /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(run.trace ?? '')?.[1];
-  if (given !== undefined) return given;
-  const root = (run.parent?.runId ?? run.runId).replace(/(\.t\d+\.tool\.\d+)+$/, '');
-  return sha256(`trace ${root}`).slice(0, 32);
 }
 
 function agentOf({ handedTo, rules }: State): Pick<Trace, 'agent'> {

@@ -93,6 +93,7 @@ export function fromAiSdk(model: AiSdkModel, options: FromAiSdkOptions = {}): Mo
 
   const adapted: Model = {
     id: modelId,
+    provider: model.provider.split('.')[0]!,
     priced: price !== undefined,
     accepts: { imageDetail: false },
     ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),

@@ -22,6 +22,7 @@ const MAX_QUOTE = 4_000;
 export function demo(): Model {
   return {
     id: 'demo',
+    provider: 'demo',
     priced: true,
     maxCost: () => 0,
     async reply(request, emit, signal) {

@@ -114,9 +114,10 @@ export function httpModel<State>(
     try {
       const asked = settings ? { ...request, settings: completed(request.settings) } : request;
       const body = protocol.body(asked, signal);
-      if (!(body instanceof Promise)) return { to, body };
+      const { traceparent } = request;
+      if (!(body instanceof Promise)) return { to, body, traceparent };
       return body.then(
-        (written) => ({ to, body: written }),
+        (written) => ({ to, body: written, traceparent }),
         (thrown: unknown) => notWritten(thrown, signal),
       );
     } catch (thrown) {
@@ -153,6 +154,7 @@ export function httpModel<State>(
       : undefined;
   const retryingModel: Model = {
     id: model,
+    ...(provider.name !== undefined && { provider: provider.name }),
     priced: reportsCost || price !== undefined,
     ...(price && { maxCost: (input: number, output: number) => maxCostOf(price, input, output) }),
     ...((protocol.accepts ?? options.accepts) && { accepts: { ...protocol.accepts, ...options.accepts } }),

@@ -2,6 +2,8 @@
 export interface Post {
   readonly to: Address;
   readonly body: Uint8Array;
+  /** The header of W3C Trace Context. Undefined: none is sent. */
+  readonly traceparent?: string | undefined;
 }
 
 /** URL and headers of a model's requests. They are the same for all requests, so they are taken apart once. */
@@ -54,7 +56,8 @@ export function fetchSend(fetch: Fetch): Send {
     const send = async (): Promise<void> => {
       const response = await fetch(post.to.url, {
         method: 'POST',
-        headers: post.to.headers,
+        headers:
+          post.traceparent === undefined ? post.to.headers : { ...post.to.headers, traceparent: post.traceparent },
         // A copy: a fetch that records may read it after the next turn has overwritten the buffer.
         body: Buffer.from(post.body),
         redirect: 'manual',

@@ -91,8 +91,9 @@ class UndiciRequest implements Dispatcher.DispatchHandler, PendingPost {
   }
 }
 
-function dispatchOptions({ to: { path, rawHeaders }, body }: Post): Dispatcher.DispatchOptions {
-  return { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0, headers: rawHeaders as string[], body };
+function dispatchOptions({ to: { path, rawHeaders }, body, traceparent }: Post): Dispatcher.DispatchOptions {
+  const headers = (traceparent === undefined ? rawHeaders : [...rawHeaders, 'traceparent', traceparent]) as string[];
+  return { method: 'POST', path, headersTimeout: 0, bodyTimeout: 0, headers, body };
 }
 
 /** `headers` alternates names and values, names as the server sent them. The first match counts. */

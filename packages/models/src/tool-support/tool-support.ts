@@ -64,6 +64,7 @@ export function withToolSupport(
 
   const supported: Model = {
     id: model.id,
+    ...(model.provider !== undefined && { provider: model.provider }),
     ...(model.priced !== undefined && { priced: model.priced }),
     ...(model.maxCost && { maxCost: (input: number, output: number) => model.maxCost!(input, output) }),
     ...(model.asks && { asks: model.asks }),

@@ -5,7 +5,15 @@ export type EveryRunOptions = Pick<LoopOptions, OptionName>;
 /** Options of the library that the server passes to every new run. */
 export type NewRunOptions = Pick<LoopOptions, RuleName>;
 
-type OptionName = 'guardrails' | 'resultFilters' | 'exposes' | 'verifyAnswer' | 'audit' | 'summariser' | 'holdIdleMs';
+type OptionName =
+  | 'guardrails'
+  | 'resultFilters'
+  | 'exposes'
+  | 'verifyAnswer'
+  | 'audit'
+  | 'summariser'
+  | 'holdIdleMs'
+  | 'tracing';
 type RuleName = 'maxCallsPerTurn' | 'crashLimit' | 'repeatLimit' | 'maxResultChars' | 'narrow';
 
 type Source<Name> = Name extends OptionName
@@ -75,6 +83,7 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   audit: 'option',
   summariser: 'option',
   holdIdleMs: 'option',
+  tracing: 'option',
 
   maxCallsPerTurn: 'rule',
   crashLimit: 'rule',

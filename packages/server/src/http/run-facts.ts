@@ -70,7 +70,7 @@ function decoded(value: string): string | undefined {
 const TRACEPARENT = /^([\da-f]{2})-([\da-f]{32})-([\da-f]{16})-([\da-f]{2})(-.*)?$/;
 
 /** A `traceparent` that is not valid is ignored, and one of a later version read as one of version 00: so the standard has it. */
-function traceIn(value: string | readonly string[] | undefined): string | undefined {
+export function traceIn(value: string | readonly string[] | undefined): string | undefined {
   const [, version, trace, parent, flags, more] = TRACEPARENT.exec(String(value ?? '')) ?? [];
   if (trace === undefined || version === 'ff' || (version === '00' && more !== undefined)) return undefined;
   if (/^0+$/.test(trace) || /^0+$/.test(parent!)) return undefined;

@@ -40,8 +40,10 @@ export interface ToolRequest {
 export async function requestTool(request: ToolRequest): Promise<CallToolResult> {
   const { options, client, definition, input, call } = request;
   const { name } = options;
+  const { traceparent } = call.context;
   const first = {
     name: definition.name,
+    ...(traceparent !== undefined && { _meta: { traceparent } }),
     arguments: input as Record<string, unknown>,
     ...taskParams(client, definition),
   };

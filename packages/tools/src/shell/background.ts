@@ -258,8 +258,8 @@ function startJob(
     starts.push(held);
     return held;
   };
-  const { key, lease, context: given, principal, narrowedBy, narrowedRules, offer } = context;
-  const kept = { key, lease, context: given, principal, narrowedBy, narrowedRules, offer };
+  const { key, lease, context: given, principal, narrowedBy, narrowedRules, offer, traceparent } = context;
+  const kept = { key, lease, context: given, principal, narrowedBy, narrowedRules, offer, traceparent };
   const ask = (): Promise<never> => Promise.reject(new Error('A call in the background cannot ask questions.'));
   const execute: Tool['execute'] = (own, { signal, report }) => {
     const inside: ToolContext = { ...kept, signal, report, ask, hold };

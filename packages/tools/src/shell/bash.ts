@@ -194,6 +194,7 @@ async function runInSession({ exec, space, input, context, limitMs }: BashCall):
     const controller = new AbortController();
     const run = session.run({
       command: folder === undefined ? command : `cd ${quoted(folder)} && eval ${quoted(command)}`,
+      traceparent: context.traceparent,
       onOutput(bytes) {
         const chunk = { stream: 'stdout', bytes } as const;
         all.add(chunk);

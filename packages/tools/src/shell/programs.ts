@@ -22,9 +22,10 @@ const MAX_TRIES = 5;
  * when the run is resumed after its process was killed. They may outlive the call.
  */
 export async function startForCall(exec: ExecOps, given: ExecRequest, context: ToolContext): Promise<Execution> {
-  const { signal, narrowedBy } = context;
+  const { signal, narrowedBy, traceparent } = context;
   const room = await roomFor(exec, context);
-  const request = { ...given, ...(room && { room }), ...(narrowedBy && { narrowedBy }) };
+  const env = traceparent === undefined ? given.env : { ...given.env, TRACEPARENT: traceparent };
+  const request = { ...given, ...(env && { env }), ...(room && { room }), ...(narrowedBy && { narrowedBy }) };
   for (let tries = 1; ; tries++) {
     signal.throwIfAborted();
     let isFirst = false;

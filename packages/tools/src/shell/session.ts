@@ -27,6 +27,8 @@ export interface Session {
 
 export interface SessionCommand {
   readonly command: string;
+  /** For the environment of the command. */
+  readonly traceparent?: string | undefined;
   readonly onOutput: (bytes: Uint8Array) => void;
   /** The session is killed when it aborts. */
   readonly signal: AbortSignal;
@@ -70,7 +72,7 @@ export async function openSession(exec: ExecOps, place: SessionPlace): Promise<S
     get isNew() {
       return isNew || shell === undefined || shell.hasEnded;
     },
-    async run({ command, onOutput, signal }) {
+    async run({ command, traceparent, onOutput, signal }) {
       if (shell?.hasEnded) await end();
       const current = (shell ??= await startShell(exec, place));
       isNew = false;
@@ -82,7 +84,7 @@ export async function openSession(exec: ExecOps, place: SessionPlace): Promise<S
       try {
         if (signal.aborted) stop();
         // If the shell has ended, `ended` says so.
-        else await current.execution.write(scriptFor(command, current.id)).catch(() => {});
+        else await current.execution.write(scriptFor(command, current.id, traceparent)).catch(() => {});
         const result = await done.promise;
         if (result.type !== 'done') await end();
         return result;
@@ -99,8 +101,9 @@ export async function openSession(exec: ExecOps, place: SessionPlace): Promise<S
 }
 
 /** `command` keeps a shell other than bash alive after a syntax error. */
-function scriptFor(command: string, id: string): string {
-  return `command eval ${quoted(command)} </dev/null\nprintf '${BRACKET}%s %d %s${BRACKET}' ${id} "$?" "$PWD" >&9\n`;
+function scriptFor(command: string, id: string, traceparent: string | undefined): string {
+  const variable = traceparent === undefined ? '' : `TRACEPARENT=${quoted(traceparent)} `;
+  return `${variable}command eval ${quoted(command)} </dev/null\nprintf '${BRACKET}%s %d %s${BRACKET}' ${id} "$?" "$PWD" >&9\n`;
 }
 
 /** A text as one word of a shell. */

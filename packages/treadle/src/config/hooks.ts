@@ -14,7 +14,10 @@ export interface HooksConfig {
 }
 
 /** What the module of [hooks] may export. All runs of the command and of the server use it. */
-export interface Hooks extends Pick<LoopOptions, 'guardrails' | 'resultFilters' | 'verifyAnswer' | 'audit'> {}
+export interface Hooks extends Pick<
+  LoopOptions,
+  'guardrails' | 'resultFilters' | 'verifyAnswer' | 'audit' | 'tracing'
+> {}
 
 export const HOOKS_SHAPE: Shape = {
   type: 'table',
@@ -31,6 +34,7 @@ const EXPORTS = {
   resultFilters: 'array',
   verifyAnswer: 'function',
   audit: '.rejectedAnswer',
+  tracing: '.follow',
 } satisfies Record<keyof Hooks, string>;
 
 export function pickHooks(options: Hooks): Hooks {

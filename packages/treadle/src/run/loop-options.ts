@@ -55,6 +55,7 @@ const LOOP_OPTIONS: { readonly [Name in keyof Required<LoopOptions>]: Source<Nam
   resultFilters: 'run',
   verifyAnswer: 'run',
   audit: 'run',
+  tracing: 'run',
 
   input: 'new',
   instructions: 'new',

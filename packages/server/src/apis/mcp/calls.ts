@@ -234,7 +234,7 @@ export function mcpCalls(
     { input, output }: { readonly input: unknown; readonly output: CallWalk },
   ): Pick<PlannedCall, 'start' | 'result'> {
     const engine = current();
-    const { limits, everyRun: { verifyAnswer, audit, resultFilters, exposes } = {} } = engine;
+    const { limits, everyRun: { verifyAnswer, audit, resultFilters, exposes, tracing } = {} } = engine;
     const { durationMs = limits.maxDurationMs } = agent.limits ?? {};
     let executed: ExecuteResult<unknown> | undefined;
     function start({ lease, context, facts, policy }: RunPlan): DrivenRun {
@@ -259,6 +259,7 @@ export function mcpCalls(
             ...(audit && { audit }),
             ...(resultFilters && { resultFilters }),
             ...(exposes && { exposes }),
+            ...(tracing && { tracing }),
             killProcess,
             ...(resume && { answers: resume.answers ?? [], acceptChangedTools: true }),
             onItem(item) {

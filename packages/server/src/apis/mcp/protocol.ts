@@ -19,6 +19,7 @@ import {
 import { ApiError, toApiError } from '../../api-error.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Caller } from '../../http/admission.ts';
+import { traceIn } from '../../http/run-facts.ts';
 import { cursorOf, positionOf, wireDetails } from '../runs/routes.ts';
 import type { Runs } from '../runs/runs.ts';
 import type { Callable } from './callables.ts';
@@ -95,8 +96,9 @@ export function mcpServerFor(service: McpService, creator: Caller, era: McpEra):
 
   const handle: TaskMethods['handle'] = (ctx, work) => translateErrors(callerOf(ctx), () => work(callerOf(ctx)));
   server.setRequestHandler('tools/call', ({ params }, ctx) =>
-    handle(ctx, async (caller) => {
+    handle(ctx, async (from) => {
       const { mcpReq } = ctx;
+      const caller = tracedCaller(from, mcpReq._meta?.['traceparent']);
       const capabilities = capabilitiesOf(mcp, ctx);
       const request = {
         name: params.name,
@@ -290,6 +292,29 @@ function listedTool({ tool, outputSchema, type }: Callable, isLegacy: boolean): 
     ...(outputSchema && { outputSchema: outputSchema as NonNullable<ListedTool['outputSchema']> }),
     ...(type === 'tool' && { annotations }),
     ...(isLegacy && { execution: { taskSupport: 'optional' as const } }),
+  };
+}
+
+/** Clients of MCP say in a request which trace it is part of: one HTTP connection may have several. */
+function tracedCaller(caller: Caller, traceparent: unknown): Caller {
+  const trace = typeof traceparent === 'string' ? traceIn(traceparent) : undefined;
+  if (trace === undefined) return caller;
+  const { tenant, key, scopes, requestId, log, hold } = caller;
+  return {
+    tenant,
+    key,
+    scopes,
+    requestId,
+    log,
+    ...(hold && { hold }),
+    facts: { ...caller.facts, trace },
+    // The log of the request names the run.
+    get runId() {
+      return caller.runId!;
+    },
+    set runId(id: string) {
+      caller.runId = id;
+    },
   };
 }
 

@@ -12,7 +12,7 @@ import type { Responses } from './responses.ts';
  * finds its run.
  */
 export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick<Responses, 'prepare'>): StartRunFor {
-  return async ({ input, model, instructions, maxCalls, maxOutputTokens }, { caller, key, runId, exposure }) => {
+  return async ({ input, model, instructions, maxCalls, maxOutputTokens }, { caller, key, runId, exposure, trace }) => {
     // Its key may have been removed or changed since the calling run was started.
     checkRunKey(engine, caller);
     requireScope(caller, 'agents:invoke');
@@ -25,7 +25,14 @@ export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick
       ...(maxOutputTokens !== undefined && { max_output_tokens: maxOutputTokens }),
     };
     const { tenant, key: name, scopes, requestId = '' } = caller;
-    const own = { tenant, key: name, scopes, requestId, log: engine.log };
+    const own = {
+      tenant,
+      key: name,
+      scopes,
+      requestId,
+      log: engine.log,
+      ...(trace !== undefined && { facts: { trace } }),
+    };
     const once = { key: `run of ${key}`, digest: bodyDigest('started-run', body), keptWith: runId };
     const request = { ...parseRequest(body), isStarted: true, ...(exposure && { exposure }) } as const;
     const prepared = await responses.prepare(request, own, once);

@@ -1,0 +1,2 @@
+export { ATTRIBUTE, METRIC, OPERATION } from './conventions.ts';
+export { openTelemetry, type OpenTelemetryOptions } from './open-telemetry.ts';
