@@ -54,6 +54,12 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   ],
 
   'hooks.module': ['none', 'a file with [code](runs.md#hooks) for all runs, relative to this file'],
+  'telemetry.otlp_endpoint': [
+    'none',
+    'where [traces and metrics](open-telemetry.md) are sent, with `/v1/traces` and `/v1/metrics` added',
+  ],
+  'telemetry.content': ['`false`', '`true`: spans have instructions, messages, arguments and results'],
+  'telemetry.service_name': ['`"treadle"`', 'the `service.name` of what is sent'],
   'agents.path': [
     '`["agents", "~/.treadle/agents"]`',
     'folders with definitions of [agents](agents.md); relative to this file, `~` is the home folder',

@@ -30,6 +30,8 @@ export interface ScriptedOpenAi {
   readonly baseURL: string;
   readonly requests: readonly ChatRequest[];
   readonly keys: readonly (string | undefined)[];
+  /** The header `traceparent` of each request. */
+  readonly traces: readonly (string | undefined)[];
   /** Resolves when that many requests have been answered, or hang. */
   answered(count: number): Promise<void>;
   /** Ends the hanging answers. */
@@ -46,6 +48,7 @@ export async function scriptedOpenAi(
 ): Promise<ScriptedOpenAi> {
   const requests: ChatRequest[] = [];
   const keys: (string | undefined)[] = [];
+  const traces: (string | undefined)[] = [];
   let answered = 0;
   const watchers = new Set<() => void>();
   const hanging: (() => void)[] = [];
@@ -56,6 +59,7 @@ export async function scriptedOpenAi(
     const parsed = JSON.parse(body) as ChatRequest;
     requests.push(parsed);
     keys.push(request.headers.authorization);
+    traces.push(request.headers['traceparent'] as string | undefined);
     const step = steps[requests.length - 1] ?? { status: 400, message: 'beyond the script' };
     const hangs = answer(response, typeof step === 'function' ? step(parsed) : step);
     if (hangs) hanging.push(hangs);
@@ -69,6 +73,7 @@ export async function scriptedOpenAi(
     baseURL: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
     requests,
     keys,
+    traces,
     answered: (count) =>
       new Promise((resolve) => {
         const watcher = (): void => {

@@ -1,5 +1,6 @@
 import type { TreadleErrorCode } from '@treadle/core';
 import { parseArguments } from './command-line/arguments.ts';
+import { closeTelemetry } from './config/telemetry.ts';
 import { CommandError, EXIT, SUMMARIES, type Command, type CommandGroup } from './command-line/command.ts';
 import { commandHelp, globalHelp, groupHelp } from './command-line/help.ts';
 import { didYouMean } from '@treadle/core/nearest';
@@ -59,6 +60,8 @@ export async function main(argv: readonly string[], io: Io): Promise<number> {
     const { text, exitCode } = await explain(error, io);
     io.stderr.write(`treadle: ${text}\n`);
     return exitCode;
+  } finally {
+    for (const problem of await closeTelemetry()) io.stderr.write(`treadle: ${problem}\n`);
   }
 }
 

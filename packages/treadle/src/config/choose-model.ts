@@ -5,7 +5,8 @@ import type { ModelValues } from '../command-line/flags.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import { isLoopbackURL } from '@treadle/models/providers';
 import type { Io } from '../terminal/io.ts';
-import { isWebAddress, modelEntries, type ModelEntry } from './config.ts';
+import { modelEntries, type ModelEntry } from './config.ts';
+import { isWebAddress } from './web-address.ts';
 import type { LoadedConfig } from './load.ts';
 import { addressOfEntry, checkedAddress, factsOf, isProvider, PROVIDERS, type HttpProvider } from './providers.ts';
 

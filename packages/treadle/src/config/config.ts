@@ -9,6 +9,8 @@ import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { AGENTS_SHAPE, type AgentsConfig } from './agents.ts';
 import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
 import { HOOKS_SHAPE, type HooksConfig } from './hooks.ts';
+import { TELEMETRY_SHAPE, type TelemetryConfig } from './telemetry.ts';
+import { isWebAddress } from './web-address.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
@@ -22,6 +24,7 @@ export interface Config {
   readonly chat?: { readonly instructions?: string };
   readonly agents?: AgentsConfig;
   readonly hooks?: HooksConfig;
+  readonly telemetry?: TelemetryConfig;
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
   readonly budgets?: Readonly<Record<string, BudgetEntry>>;
@@ -221,6 +224,7 @@ export const CONFIG_SHAPE: Shape = {
     chat: { type: 'table', fields: { instructions: text } },
     agents: AGENTS_SHAPE,
     hooks: HOOKS_SHAPE,
+    telemetry: TELEMETRY_SHAPE,
     store: { type: 'table', fields: { url: text } },
     budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,
@@ -242,10 +246,6 @@ function ruleProblems(rules: object, path: string): readonly string[] {
     const hint = meant === undefined ? '' : ` Did you mean ${meant}?`;
     return `${path}.sandbox.require names a promise that no sandbox makes.${hint} Promises: ${PROMISES.join(', ')}`;
   });
-}
-
-export function isWebAddress(address: string): boolean {
-  return URL.canParse(address) && /^https?:$/.test(new URL(address).protocol);
 }
 
 /** The entries of [models], without `default`. */

@@ -6,6 +6,7 @@ import { didYouMean } from '@treadle/core/nearest';
 import type { Shape } from '@treadle/tools/toml';
 import { CommandError } from '../command-line/command.ts';
 import type { LoadedConfig } from './load.ts';
+import { configuredTracing } from './telemetry.ts';
 
 /** [hooks] of treadle.toml. */
 export interface HooksConfig {
@@ -47,10 +48,12 @@ export function hooksModule({ config, path }: LoadedConfig): string | undefined 
   return module === undefined ? undefined : resolve(path === undefined ? '.' : dirname(path), module);
 }
 
-/** Runs the code of the module. A file that has changed since is loaded again. */
+/** Runs the code of the module, and starts what [telemetry] needs. A file that has changed since is loaded again. */
 export async function loadHooks(loaded: LoadedConfig): Promise<Hooks> {
   const path = hooksModule(loaded);
-  if (path === undefined) return {};
+  const tracing = await configuredTracing(loaded);
+  const configured: Hooks = tracing ? { tracing } : {};
+  if (path === undefined) return configured;
   const what = `${loaded.file}: hooks.module`;
   const found = await stat(path).catch(() => undefined);
   if (!found?.isFile()) throw new CommandError(`${what} names ${path}, which is not a file.`);
@@ -72,7 +75,7 @@ export async function loadHooks(loaded: LoadedConfig): Promise<Hooks> {
     const hint = `${didYouMean(unknown, names)} Hooks: ${names.join(', ')}.`;
     throw new CommandError(`${what} exports ${JSON.stringify(unknown)}, which is not a hook.${hint}`);
   }
-  const hooks = { ...exports };
+  const hooks = { ...configured, ...exports };
   try {
     checkOptions(what, hooks, { names: EXPORTS });
   } catch (error) {

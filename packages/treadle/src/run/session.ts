@@ -7,6 +7,7 @@ import {
   type Model,
   type RunStore,
   type RunSummary,
+  type RunFacts,
   type StartedRun,
   type Tool,
 } from '@treadle/core';
@@ -53,6 +54,11 @@ import { agentsInstructions, agentsNotice, readAgentsFiles } from './agents-md.t
 import type { ExplainRequest } from './ask-approval.ts';
 import type { NotGiven } from './loop-options.ts';
 import { textOrFile } from './task-input.ts';
+
+/** The trace that the command is part of, as OpenTelemetry passes it to processes. What is not valid is ignored. */
+function traceOf({ TRACEPARENT: trace = '' }: Io['env']): Pick<RunFacts, 'trace'> {
+  return /^00-(?!0{32})[\da-f]{32}-(?!0{16})[\da-f]{16}-[\da-f]{2}$/.test(trace) ? { trace } : {};
+}
 
 /** The settings that flags, configuration and environment result in. */
 export interface Session {
@@ -114,7 +120,7 @@ export async function openSession(
   const choice = chooseModel(values, context.loaded, io.env);
   const asking = askingBy(values, canAsk);
   const { max_tool_iterations, tool_error_limit, default_tool_timeout_ms, budgets = [] } = config.orchestrator ?? {};
-  const facts = factsOf(values);
+  const facts = { ...traceOf(io.env), ...factsOf(values) };
   const cost = maxCostOf(values);
   const maxTurns = values['max-turns'] ?? max_tool_iterations;
   const withAgents = !values['no-agents-md'] && config.orchestrator?.agents_md !== false;

@@ -50,6 +50,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   budgets: 'reload',
   agents: 'reload',
   hooks: 'reload',
+  telemetry: 'reload',
   server: SERVER,
   store: 'restart',
   mcp: 'restart',

@@ -11,6 +11,7 @@ import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
+import { reportTelemetry } from '../config/telemetry.ts';
 import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore, storeText } from '../config/store.ts';
@@ -91,6 +92,7 @@ export const serveCommand: Command = defineCommand({
       if (io.stderr.isTTY) io.stderr.write(`${text}\n`);
       else log.warn(text);
     };
+    reportTelemetry((why) => log.warn(why));
     const remote = await configuredServers(context, io.env);
     for (const problem of remote.problems) warn(problem);
     // Last, so that a command that cannot run does not create files.

@@ -1,0 +1,124 @@
+import { request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+
+/*
+ * Sends batches of telemetry to a collector over OTLP/HTTP as JSON.
+ *
+ * 1. Nobody waits for it. What does not fit into the queue, or cannot be sent for too long, is lost, and nothing else is.
+ * 2. It never keeps a process alive. At its end, `flush` waits for a limited time.
+ */
+
+export interface OtlpOptions {
+  /** Such as `http://127.0.0.1:4318`. The paths `/v1/traces` and `/v1/metrics` are added. */
+  readonly endpoint: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** Called when something could not be sent, once until something can be sent again. */
+  readonly onProblem: (why: string) => void;
+}
+
+/** Records in the order in which they were made, sent in batches. */
+export interface Outbox {
+  add(record: object): void;
+  /** Sends what there is. Resolves when it was sent, or could not be. */
+  flush(): Promise<void>;
+}
+
+/** Records that wait. A collector that is away for longer gets only the newest. */
+const MAX_WAITING = 2_048;
+const MAX_BATCH = 512;
+const INTERVAL_MS = 2_000;
+const TIMEOUT_MS = 10_000;
+
+/** `bodyOf`: the request for a batch. */
+export function openOutbox(send: Send, bodyOf: (records: readonly object[]) => object): Outbox {
+  let waiting: object[] = [];
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  let sending: Promise<void> | undefined;
+
+  function schedule(): void {
+    timer ??= setTimeout(() => {
+      timer = undefined;
+      void sendAll();
+    }, INTERVAL_MS).unref();
+  }
+
+  /** One request at a time. A batch that could not be sent is tried again with the next ones. */
+  function sendAll(): Promise<void> {
+    return (sending ??= (async () => {
+      while (waiting.length > 0) {
+        const batch = waiting.slice(0, MAX_BATCH);
+        waiting = waiting.slice(MAX_BATCH);
+        if (await send(bodyOf(batch))) continue;
+        waiting = [...batch, ...waiting].slice(-MAX_WAITING);
+        schedule();
+        break;
+      }
+    })().finally(() => {
+      sending = undefined;
+    }));
+  }
+
+  return {
+    add(record) {
+      if (waiting.length >= MAX_WAITING) waiting.shift();
+      waiting.push(record);
+      if (waiting.length === MAX_BATCH) void sendAll();
+      else schedule();
+    },
+    async flush() {
+      // What is being sent does not contain what was added since.
+      await sending;
+      await sendAll();
+    },
+  };
+}
+
+/** Resolves to whether the collector took it. Never rejects. */
+export type Send = (body: object) => Promise<boolean>;
+
+/** Posts to a path of the collector. */
+export type SenderTo = (path: string) => Send;
+
+export function collectorAt(options: OtlpOptions): SenderTo {
+  const state = { hasFailed: false };
+  return (path) => senderTo(options, path, state);
+}
+
+function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, state: { hasFailed: boolean }): Send {
+  const url = new URL(endpoint.replace(/\/+$/, '') + path);
+  const request = url.protocol === 'https:' ? httpsRequest : httpRequest;
+  function failed(why: string): false {
+    if (!state.hasFailed)
+      onProblem(`Telemetry cannot be sent to ${url.origin}: ${why}. Spans and metrics are lost meanwhile.`);
+    state.hasFailed = true;
+    return false;
+  }
+
+  return async (body) => {
+    const bytes = Buffer.from(JSON.stringify(body));
+    const { promise, resolve } = Promise.withResolvers<boolean>();
+    const sent = request(url, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/json', 'content-length': bytes.length },
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
+    sent.on('socket', (socket) => socket.unref());
+    sent.on('error', (error) => resolve(failed(error.name === 'TimeoutError' ? 'it does not answer' : error.message)));
+    sent.on('response', (response) => {
+      response.resume();
+      response.on('error', (error) => resolve(failed(error.message)));
+      response.on('end', () => {
+        const { statusCode = 0 } = response;
+        if (statusCode >= 200 && statusCode < 300) {
+          state.hasFailed = false;
+          return resolve(true);
+        }
+        failed(`it answered with status ${statusCode}`);
+        // What a collector refuses once, it refuses again.
+        resolve(statusCode < 500 && statusCode !== 429);
+      });
+    });
+    sent.end(bytes);
+    return promise;
+  };
+}

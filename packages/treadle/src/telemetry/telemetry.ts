@@ -1,0 +1,63 @@
+import type { Tracing } from '@treadle/core';
+import { openTelemetry } from '@treadle/core/otel';
+import { version } from '../version.ts';
+import { collectorAt, openOutbox } from './otlp-exporter.ts';
+import { keyValues } from './otlp-json.ts';
+import { otlpMeter } from './otlp-meter.ts';
+import { otlpTracer } from './otlp-tracer.ts';
+
+/* [telemetry] of treadle.toml. This is loaded only if it names an endpoint. */
+
+export interface TelemetryOptions {
+  readonly endpoint: string;
+  readonly content: boolean;
+  readonly serviceName: string;
+  /** As in OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`. */
+  readonly headers: string | undefined;
+  readonly onProblem: (why: string) => void;
+}
+
+export interface Telemetry {
+  readonly tracing: Tracing;
+  /** Sends what there is, for at most so long. Nothing is sent regularly after it. */
+  close(ms: number): Promise<void>;
+}
+
+const METRICS_INTERVAL_MS = 30_000;
+
+export function startTelemetry({ endpoint, content, serviceName, headers, onProblem }: TelemetryOptions): Telemetry {
+  const senderTo = collectorAt({ endpoint, headers: headersIn(headers), onProblem });
+  const resource = { attributes: keyValues({ 'service.name': serviceName, 'service.version': version() }) };
+  const scope = { name: 'treadle', version: version() };
+  const spans = openOutbox(senderTo('/v1/traces'), (batch) => ({
+    resourceSpans: [{ resource, scopeSpans: [{ scope, spans: batch }] }],
+  }));
+  const { meter, collect } = otlpMeter();
+  const sendMetrics = senderTo('/v1/metrics');
+  let sending: Promise<unknown> | undefined;
+  const reportMetrics = (): Promise<unknown> => {
+    const metrics = collect();
+    if (metrics.length === 0) return Promise.resolve();
+    return (sending ??= sendMetrics({ resourceMetrics: [{ resource, scopeMetrics: [{ scope, metrics }] }] }).finally(
+      () => {
+        sending = undefined;
+      },
+    ));
+  };
+  const interval = setInterval(() => void reportMetrics(), METRICS_INTERVAL_MS).unref();
+  return {
+    tracing: openTelemetry({ tracer: otlpTracer((span) => spans.add(span)), meter, content }),
+    async close(ms) {
+      clearInterval(interval);
+      const late = Promise.withResolvers<void>();
+      const timer = setTimeout(late.resolve, ms);
+      await Promise.race([Promise.all([spans.flush(), sending, reportMetrics()]), late.promise]);
+      clearTimeout(timer);
+    },
+  };
+}
+
+function headersIn(text = ''): Readonly<Record<string, string>> {
+  const pairs = text.split(',').map((pair) => pair.split(/=(.*)/s, 2).map((part) => decodeURIComponent(part.trim())));
+  return Object.fromEntries(pairs.filter(([name, value]) => name && value !== undefined));
+}
