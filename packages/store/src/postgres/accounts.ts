@@ -23,7 +23,7 @@ import {
 } from '../records/accounts.ts';
 import { quotasOn } from '../records/quotas.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
-import type { LeaseOptions } from './leases.ts';
+import type { LeaseOptions } from './lease-rows.ts';
 
 /** Budgets, rates, quotas, secret keys and kept processes: small tables that all processes with the store share. */
 

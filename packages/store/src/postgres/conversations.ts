@@ -7,8 +7,9 @@ import type {
 } from '../ports/conversations.ts';
 import { checkName, conversationExists, searchWords, toConversation } from '../records/conversations.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
+import { COLUMNS, findConversation, responsesOf, type ConversationRow } from './conversation-rows.ts';
+import { conversationRemoval } from './remove-conversations.ts';
 import type { Requests } from './requests.ts';
-import { awaitRemovals, PRUNE_BATCH_ENTRIES } from './runs.ts';
 import type { Streams } from './streams.ts';
 
 /*
@@ -18,247 +19,12 @@ import type { Streams } from './streams.ts';
  * 3. A part is found by its words, which are compared without case and diacritics.
  */
 
-interface ConversationRow {
-  readonly id: number;
-  readonly conversation: Buffer;
-  readonly tenant: Buffer;
-  readonly title: Buffer;
-  readonly created_at: number;
-  readonly updated_at: number;
-  readonly head: Buffer | null;
-  readonly metadata: string | null;
-  readonly instructions: Buffer | null;
-}
-
 interface ConversationsParts {
   readonly requests: Requests;
   readonly streams: Streams;
 }
 
-const COLUMNS =
-  'c.id, c.conversation, c.tenant, c.title, c.created_at, c.updated_at, c.head, c.metadata, c.instructions';
-
-/** How many conversations are found in one transaction. */
-const PRUNE_CONVERSATIONS = 20;
-/** How many responses are checked in one transaction. */
-const CHECKED_AT_ONCE = 100;
-/** How many parts are removed in one transaction. */
-const PARTS_AT_ONCE = 10;
-
 export function openConversations(db: Database, { requests, streams }: ConversationsParts): ConversationStore {
-  async function rowOf(
-    query: Query,
-    id: string,
-    lock: '' | 'FOR UPDATE' | 'FOR SHARE' = '',
-  ): Promise<ConversationRow | undefined> {
-    const { rows } = await query<ConversationRow>(
-      `SELECT ${COLUMNS} FROM treadle.conversations c WHERE c.conversation = $1 AND NOT c.is_deleted ${lock}`,
-      [bytes(id)],
-    );
-    return rows[0];
-  }
-
-  async function responsesOf(
-    query: Query,
-    id: number,
-  ): Promise<readonly { readonly place: number; readonly response: Buffer }[]> {
-    const { rows } = await query<{ readonly place: number; readonly response: Buffer }>(
-      'SELECT place, response FROM treadle.conversation_parts WHERE conversation = $1 AND response IS NOT NULL ORDER BY place',
-      [id],
-    );
-    return rows;
-  }
-
-  async function insert(query: Query, given: NewConversation & { readonly head: Buffer | null }): Promise<number> {
-    const { id, tenant, title, createdAt, metadata, instructions, head } = given;
-    const { rows } = await query<{ readonly id: number }>(
-      `INSERT INTO treadle.conversations (conversation, tenant, title, created_at, updated_at, head, metadata, instructions)
-       VALUES ($1, $2, $3, $4, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING id`,
-      [
-        bytes(id),
-        bytes(tenant),
-        bytes(title.toWellFormed()),
-        createdAt,
-        head,
-        metadata ? JSON.stringify(metadata) : null,
-        bytesOrNull(instructions?.toWellFormed()),
-      ],
-    );
-    if (!rows[0]) throw conversationExists(id);
-    await addPart(query, rows[0].id, 0, null, title);
-    return rows[0].id;
-  }
-
-  async function addPart(
-    query: Query,
-    id: number,
-    place: number,
-    response: string | null,
-    words: string,
-  ): Promise<void> {
-    await query(
-      'INSERT INTO treadle.conversation_parts (conversation, place, response, words) VALUES ($1, $2, $3, array_to_tsvector($4::text[]))',
-      [id, place, bytesOrNull(response), searchWords(words)],
-    );
-  }
-
-  async function setTitle(query: Query, id: number, title: string): Promise<void> {
-    await query('UPDATE treadle.conversations SET title = $2 WHERE id = $1', [id, bytes(title.toWellFormed())]);
-    await query(
-      'UPDATE treadle.conversation_parts SET words = array_to_tsvector($2::text[]) WHERE conversation = $1 AND place = 0',
-      [id, searchWords(title)],
-    );
-  }
-
-  /** The conversation that a branch begins with. */
-  async function sourceOf(
-    query: Query,
-    tenant: string,
-    { id, upTo }: NonNullable<NewConversation['branchOf']>,
-  ): Promise<{ readonly id: number; readonly place: number } | undefined> {
-    const { rows } = await query<{ readonly id: number; readonly place: number }>(
-      `SELECT c.id, p.place FROM treadle.conversations c JOIN treadle.conversation_parts p ON p.conversation = c.id
-       WHERE p.response = $2 AND NOT c.is_deleted AND (c.conversation = $1 OR c.tenant = $3)
-       ORDER BY c.conversation = $1 DESC LIMIT 1 FOR SHARE OF c`,
-      [bytes(id), bytes(upTo), bytes(tenant)],
-    );
-    return rows[0];
-  }
-
-  /** Moves the responses after an earlier one to a new conversation, with copies of those before. False if there is no such one. */
-  async function keepInBranch(
-    query: Query,
-    row: ConversationRow,
-    { branch: { id, after }, at }: { readonly branch: NonNullable<Extension['branch']>; readonly at: number },
-  ): Promise<boolean> {
-    const parts = await responsesOf(query, row.id);
-    const shared = after === undefined ? 0 : parts.findIndex(({ response }) => text(response) === after) + 1;
-    if (after !== undefined && shared === 0) return false;
-    const last = parts[shared - 1]?.place ?? 0;
-    const instructions = row.instructions === null ? {} : { instructions: text(row.instructions) };
-    const branch = await insert(query, {
-      id,
-      tenant: text(row.tenant),
-      title: text(row.title),
-      createdAt: at,
-      head: row.head,
-      ...instructions,
-    });
-    await query(
-      `INSERT INTO treadle.conversation_parts (conversation, place, response, words)
-       SELECT $1, place, response, ''::tsvector FROM treadle.conversation_parts WHERE conversation = $2 AND place BETWEEN 1 AND $3`,
-      [branch, row.id, last],
-    );
-    await query('UPDATE treadle.conversation_parts SET conversation = $1 WHERE conversation = $2 AND place > $3', [
-      branch,
-      row.id,
-      last,
-    ]);
-    return true;
-  }
-
-  /** Whether `is` resolves to true for one of the responses. Called in several transactions. */
-  async function hasResponse(
-    row: ConversationRow,
-    is: (query: Query, response: Buffer) => Promise<boolean>,
-  ): Promise<boolean> {
-    const parts = await db.read((query) => responsesOf(query, row.id));
-    for (let at = 0; at < parts.length; at += CHECKED_AT_ONCE) {
-      const some = parts.slice(at, at + CHECKED_AT_ONCE);
-      const isFound = await db.write(async (query) => {
-        for (const { response } of some) if (await is(query, response)) return true;
-        return false;
-      }, 'written');
-      if (isFound) return true;
-    }
-    return false;
-  }
-
-  /** Whether a response is deleted with its conversation: no other one has it. */
-  async function isLastUse(query: Query, response: Buffer): Promise<boolean> {
-    const { rows } = await query<{ readonly uses: number }>(
-      'SELECT count(*) AS uses FROM treadle.conversation_parts WHERE response = $1',
-      [response],
-    );
-    return rows[0]!.uses === 1;
-  }
-
-  /** Whether it was marked; not if the conversation was extended or deleted meanwhile. */
-  function markDeleted({ id, head }: ConversationRow, until: 'durable' | 'written'): Promise<boolean> {
-    return db.write(async (query) => {
-      const { count } = await query(
-        'UPDATE treadle.conversations SET is_deleted = true WHERE id = $1 AND NOT is_deleted AND head IS NOT DISTINCT FROM $2',
-        [id, head],
-      );
-      return count > 0;
-    }, until);
-  }
-
-  /** Removes what is left of a deleted conversation, but not the runs that are driven: a later call does. */
-  async function removeDeleted(row: ConversationRow): Promise<void> {
-    for (let before: number | undefined = 2_147_483_647; before !== undefined;) {
-      const position: number = before;
-      before = await db.write((query) => removeSomeParts(query, row, position), 'written');
-    }
-  }
-
-  /** Removes the last parts before this one. Resolves to the first of them; undefined if there are no more. */
-  async function removeSomeParts(query: Query, row: ConversationRow, before: number): Promise<number | undefined> {
-    await awaitRemovals(query);
-    const { count } = await query('SELECT 1 FROM treadle.conversations WHERE id = $1 AND is_deleted FOR UPDATE', [
-      row.id,
-    ]);
-    if (count === 0) return undefined;
-    const { rows } = await query<{ readonly id: number; readonly place: number; readonly response: Buffer | null }>(
-      `SELECT id, place, response FROM treadle.conversation_parts WHERE conversation = $1 AND place < $2
-       ORDER BY place DESC LIMIT ${PARTS_AT_ONCE}`,
-      [row.id, before],
-    );
-    let entries = 0;
-    let first: number | undefined;
-    for (const { id, place, response } of rows) {
-      if (entries > PRUNE_BATCH_ENTRIES) break;
-      first = place;
-      const removed =
-        response && (await isLastUse(query, response)) ? await removeResponse(query, row.tenant, response) : 0;
-      if (removed === null) continue;
-      entries += removed;
-      await query('DELETE FROM treadle.conversation_parts WHERE id = $1', [id]);
-    }
-    if (first !== undefined) return first;
-    const { count: left } = await query('SELECT 1 FROM treadle.conversation_parts WHERE conversation = $1 LIMIT 1', [
-      row.id,
-    ]);
-    if (left > 0) return undefined;
-    await streams.removeNow(query, row.conversation);
-    await query('DELETE FROM treadle.conversations WHERE id = $1', [row.id]);
-    return undefined;
-  }
-
-  /** The number of deleted entries; null if a run of the response is driven. */
-  async function removeResponse(query: Query, tenant: Buffer, response: Buffer): Promise<number | null> {
-    const { rows } = await query<{ readonly run: Buffer }>(
-      'SELECT run FROM treadle.requests WHERE response = $1 AND tenant = $2',
-      [response, tenant],
-    );
-    if (!rows[0]) return 0;
-    const removed = await query<{ readonly entries: number | null }>('SELECT treadle.remove_with_runs($1) AS entries', [
-      rows[0].run,
-    ]);
-    return removed.rows[0]!.entries;
-  }
-
-  async function findOld(before: number, after: readonly [number, number]): Promise<readonly ConversationRow[]> {
-    const { rows } = await db.read((query) =>
-      query<ConversationRow>(
-        `SELECT ${COLUMNS} FROM treadle.conversations c WHERE c.updated_at < $1 AND (c.updated_at, c.id) > ($2, $3)
-           AND NOT c.is_deleted ORDER BY c.updated_at, c.id LIMIT ${PRUNE_CONVERSATIONS}`,
-        [before, ...after],
-      ),
-    );
-    return rows;
-  }
-
   /** Changes one column if the conversation exists. */
   function update(tenant: string, id: string, column: string, value: unknown): Promise<boolean> {
     return db.write(async (query) => {
@@ -307,7 +73,7 @@ export function openConversations(db: Database, { requests, streams }: Conversat
 
     get: (tenant, id) =>
       db.read(async (query) => {
-        const row = await rowOf(query, id);
+        const row = await findConversation(query, id);
         return row && text(row.tenant) === tenant ? toRecord(row) : undefined;
       }),
 
@@ -326,7 +92,7 @@ export function openConversations(db: Database, { requests, streams }: Conversat
     async extend(id, { response, head, text: words, title = '', at, branch }) {
       checkName(response);
       return db.write(async (query) => {
-        const row = await rowOf(query, id, 'FOR UPDATE');
+        const row = await findConversation(query, id, 'FOR UPDATE');
         if (!row || (row.head && text(row.head)) !== (head ?? null)) return false;
         if (branch && !(await keepInBranch(query, row, { branch, at }))) return false;
         await query('UPDATE treadle.conversations SET head = $2, updated_at = $3 WHERE id = $1', [
@@ -358,7 +124,7 @@ export function openConversations(db: Database, { requests, streams }: Conversat
 
     rename: (tenant, id, title, { ifTitle } = {}) =>
       db.write(async (query) => {
-        const row = await rowOf(query, id, 'FOR UPDATE');
+        const row = await findConversation(query, id, 'FOR UPDATE');
         if (!row || text(row.tenant) !== tenant || (ifTitle !== undefined && text(row.title) !== ifTitle)) return false;
         await setTitle(query, row.id, title);
         return true;
@@ -369,41 +135,90 @@ export function openConversations(db: Database, { requests, streams }: Conversat
     setInstructions: (tenant, id, instructions) =>
       update(tenant, id, 'instructions', instructions === '' ? null : bytes(instructions.toWellFormed())),
 
-    async delete(tenant, id) {
-      for (;;) {
-        const row = await db.read((query) => rowOf(query, id));
-        if (!row || text(row.tenant) !== tenant) return false;
-        await hasResponse(row, async (query, response) => {
-          if (await isLastUse(query, response)) await requests.checkRemovable(query, text(response));
-          return false;
-        });
-        if (!(await markDeleted(row, 'durable'))) continue;
-        await removeDeleted(row);
-        return true;
-      }
-    },
-
-    async prune(before) {
-      let pruned = 0;
-      const { rows: interrupted } = await db.read((query) =>
-        query<ConversationRow>(`SELECT ${COLUMNS} FROM treadle.conversations c WHERE c.is_deleted`),
-      );
-      for (const row of interrupted) await removeDeleted(row);
-      let position: readonly [number, number] | undefined = [-Infinity, 0];
-      while (position) {
-        const old = await findOld(before, position);
-        for (const row of old) {
-          if (await hasResponse(row, (query, response) => requests.isBusy(query, text(response)))) continue;
-          if (!(await markDeleted(row, 'written'))) continue;
-          await removeDeleted(row);
-          pruned += 1;
-        }
-        const last = old.at(-1);
-        position = last && old.length === PRUNE_CONVERSATIONS ? [last.updated_at, last.id] : undefined;
-      }
-      return pruned;
-    },
+    ...conversationRemoval(db, { requests, streams }),
   };
+}
+
+async function insert(query: Query, given: NewConversation & { readonly head: Buffer | null }): Promise<number> {
+  const { id, tenant, title, createdAt, metadata, instructions, head } = given;
+  const { rows } = await query<{ readonly id: number }>(
+    `INSERT INTO treadle.conversations (conversation, tenant, title, created_at, updated_at, head, metadata, instructions)
+     VALUES ($1, $2, $3, $4, $4, $5, $6, $7) ON CONFLICT DO NOTHING RETURNING id`,
+    [
+      bytes(id),
+      bytes(tenant),
+      bytes(title.toWellFormed()),
+      createdAt,
+      head,
+      metadata ? JSON.stringify(metadata) : null,
+      bytesOrNull(instructions?.toWellFormed()),
+    ],
+  );
+  if (!rows[0]) throw conversationExists(id);
+  await addPart(query, rows[0].id, 0, null, title);
+  return rows[0].id;
+}
+
+async function addPart(query: Query, id: number, place: number, response: string | null, words: string): Promise<void> {
+  await query(
+    'INSERT INTO treadle.conversation_parts (conversation, place, response, words) VALUES ($1, $2, $3, array_to_tsvector($4::text[]))',
+    [id, place, bytesOrNull(response), searchWords(words)],
+  );
+}
+
+async function setTitle(query: Query, id: number, title: string): Promise<void> {
+  await query('UPDATE treadle.conversations SET title = $2 WHERE id = $1', [id, bytes(title.toWellFormed())]);
+  await query(
+    'UPDATE treadle.conversation_parts SET words = array_to_tsvector($2::text[]) WHERE conversation = $1 AND place = 0',
+    [id, searchWords(title)],
+  );
+}
+
+/** The conversation that a branch begins with. */
+async function sourceOf(
+  query: Query,
+  tenant: string,
+  { id, upTo }: NonNullable<NewConversation['branchOf']>,
+): Promise<{ readonly id: number; readonly place: number } | undefined> {
+  const { rows } = await query<{ readonly id: number; readonly place: number }>(
+    `SELECT c.id, p.place FROM treadle.conversations c JOIN treadle.conversation_parts p ON p.conversation = c.id
+     WHERE p.response = $2 AND NOT c.is_deleted AND (c.conversation = $1 OR c.tenant = $3)
+     ORDER BY c.conversation = $1 DESC LIMIT 1 FOR SHARE OF c`,
+    [bytes(id), bytes(upTo), bytes(tenant)],
+  );
+  return rows[0];
+}
+
+/** Moves the responses after an earlier one to a new conversation, with copies of those before. False if there is no such one. */
+async function keepInBranch(
+  query: Query,
+  row: ConversationRow,
+  { branch: { id, after }, at }: { readonly branch: NonNullable<Extension['branch']>; readonly at: number },
+): Promise<boolean> {
+  const parts = await responsesOf(query, row.id);
+  const shared = after === undefined ? 0 : parts.findIndex(({ response }) => text(response) === after) + 1;
+  if (after !== undefined && shared === 0) return false;
+  const last = parts[shared - 1]?.place ?? 0;
+  const instructions = row.instructions === null ? {} : { instructions: text(row.instructions) };
+  const branch = await insert(query, {
+    id,
+    tenant: text(row.tenant),
+    title: text(row.title),
+    createdAt: at,
+    head: row.head,
+    ...instructions,
+  });
+  await query(
+    `INSERT INTO treadle.conversation_parts (conversation, place, response, words)
+     SELECT $1, place, response, ''::tsvector FROM treadle.conversation_parts WHERE conversation = $2 AND place BETWEEN 1 AND $3`,
+    [branch, row.id, last],
+  );
+  await query('UPDATE treadle.conversation_parts SET conversation = $1 WHERE conversation = $2 AND place > $3', [
+    branch,
+    row.id,
+    last,
+  ]);
+  return true;
 }
 
 function toRecord({ conversation, tenant, title, head, instructions, ...row }: ConversationRow): ConversationRecord {

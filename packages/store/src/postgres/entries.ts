@@ -39,55 +39,6 @@ interface EntryRow {
 }
 
 export function openEntries(db: Database): Entries {
-  async function runOf(query: Query, runId: string): Promise<RunRow | undefined> {
-    const { rows } = await query<RunRow>(
-      `SELECT h.id, h.entries, r.input_last, r.input_at FROM treadle.heads h JOIN treadle.runs r ON r.id = h.id WHERE h.run = $1`,
-      [bytes(runId)],
-    );
-    return rows[0];
-  }
-
-  /** The rows of a page, and one more if there is one. */
-  async function pageRows(query: Query, id: number, from: number): Promise<readonly EntryRow[]> {
-    const { rows } = await query<EntryRow>(
-      `SELECT seq, entry, sum FROM (
-         SELECT seq, entry, sum, sum(size) OVER (ORDER BY seq) - size AS before FROM
-           (SELECT seq, entry, sum, size FROM treadle.entries WHERE run = $1 AND seq >= $2 ORDER BY seq LIMIT ${PAGE_ENTRIES}) AS page
-       ) AS page WHERE before < ${PAGE_BYTES} ORDER BY seq`,
-      [id, from],
-    );
-    return rows;
-  }
-
-  /** The entries of a page, from `wanted` on. Throws if one of them is damaged. */
-  async function readRows(
-    query: Query,
-    {
-      runId,
-      run,
-      from,
-      wanted,
-    }: { readonly runId: string; readonly run: RunRow; readonly from: number; readonly wanted: number },
-  ): Promise<{ readonly entries: readonly JournalEntry[]; readonly end: number }> {
-    const rows = (await pageRows(query, run.id, from)).filter(({ seq }) => seq < run.entries);
-    const texts = [
-      ...(await restoreTexts(
-        query,
-        rows.map(({ entry }) => entry),
-      )),
-    ];
-    if (rows[0]?.seq === 0) texts[0] = await restoreInput(query, texts[0]!, run);
-    const entries: JournalEntry[] = [];
-    for (const [index, { seq, sum }] of rows.entries()) {
-      if (seq !== from + index) throw entryDamaged(runId, from + index, 'is missing');
-      const entry = seq < wanted ? undefined : (parseJson(texts[index]!) as JournalEntry | null | undefined);
-      const isIntact = crc32(texts[index]!, sumBefore(runId, seq)) === sum && (seq < wanted || entry?.seq === seq);
-      if (!isIntact) throw entryDamaged(runId, seq, 'is damaged');
-      if (entry) entries.push(entry);
-    }
-    return { entries, end: from + rows.length };
-  }
-
   async function read(runId: string, from = 0): Promise<readonly JournalEntry[]> {
     for (;;) {
       const found = await readOnce(runId, from);
@@ -126,14 +77,6 @@ export function openEntries(db: Database): Entries {
       ),
     );
     if (rows[0]) throw entryDamaged(runId, rows[0].seq, 'is not in the count of entries');
-  }
-
-  async function sizesFrom(query: Query, id: number, from: number): Promise<readonly number[]> {
-    const { rows } = await query<{ readonly size: number }>(
-      `SELECT size FROM treadle.entries WHERE run = $1 AND seq >= $2 ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
-      [id, from],
-    );
-    return rows.map(({ size }) => size);
   }
 
   return {
@@ -194,4 +137,61 @@ export function openEntries(db: Database): Entries {
         return { seq: row.seq, state: parseJson(row.state) };
       }),
   };
+}
+
+async function runOf(query: Query, runId: string): Promise<RunRow | undefined> {
+  const { rows } = await query<RunRow>(
+    `SELECT h.id, h.entries, r.input_last, r.input_at FROM treadle.heads h JOIN treadle.runs r ON r.id = h.id WHERE h.run = $1`,
+    [bytes(runId)],
+  );
+  return rows[0];
+}
+
+/** The rows of a page, and one more if there is one. */
+async function pageRows(query: Query, id: number, from: number): Promise<readonly EntryRow[]> {
+  const { rows } = await query<EntryRow>(
+    `SELECT seq, entry, sum FROM (
+       SELECT seq, entry, sum, sum(size) OVER (ORDER BY seq) - size AS before FROM
+         (SELECT seq, entry, sum, size FROM treadle.entries WHERE run = $1 AND seq >= $2 ORDER BY seq LIMIT ${PAGE_ENTRIES}) AS page
+     ) AS page WHERE before < ${PAGE_BYTES} ORDER BY seq`,
+    [id, from],
+  );
+  return rows;
+}
+
+/** The entries of a page, from `wanted` on. Throws if one of them is damaged. */
+async function readRows(
+  query: Query,
+  {
+    runId,
+    run,
+    from,
+    wanted,
+  }: { readonly runId: string; readonly run: RunRow; readonly from: number; readonly wanted: number },
+): Promise<{ readonly entries: readonly JournalEntry[]; readonly end: number }> {
+  const rows = (await pageRows(query, run.id, from)).filter(({ seq }) => seq < run.entries);
+  const texts = [
+    ...(await restoreTexts(
+      query,
+      rows.map(({ entry }) => entry),
+    )),
+  ];
+  if (rows[0]?.seq === 0) texts[0] = await restoreInput(query, texts[0]!, run);
+  const entries: JournalEntry[] = [];
+  for (const [index, { seq, sum }] of rows.entries()) {
+    if (seq !== from + index) throw entryDamaged(runId, from + index, 'is missing');
+    const entry = seq < wanted ? undefined : (parseJson(texts[index]!) as JournalEntry | null | undefined);
+    const isIntact = crc32(texts[index]!, sumBefore(runId, seq)) === sum && (seq < wanted || entry?.seq === seq);
+    if (!isIntact) throw entryDamaged(runId, seq, 'is damaged');
+    if (entry) entries.push(entry);
+  }
+  return { entries, end: from + rows.length };
+}
+
+async function sizesFrom(query: Query, id: number, from: number): Promise<readonly number[]> {
+  const { rows } = await query<{ readonly size: number }>(
+    `SELECT size FROM treadle.entries WHERE run = $1 AND seq >= $2 ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
+    [id, from],
+  );
+  return rows.map(({ size }) => size);
 }

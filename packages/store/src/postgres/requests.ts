@@ -22,7 +22,8 @@ import {
 } from '../records/requests.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { bytes, bytesOrNull, text, type Database, type Query } from './connection.ts';
-import { LEASE_COLUMNS, LEASE_HOLDER, type LeaseRow, type Leases } from './leases.ts';
+import { LEASE_COLUMNS, LEASE_HOLDER, type LeaseRow } from './lease-rows.ts';
+import type { Leases } from './leases.ts';
 import { awaitRemovals, pruneInBatches } from './runs.ts';
 import { encodeJson, encodeJsonWithInput, restoreInput, restoreTexts, storeTexts, useTexts } from './texts.ts';
 

@@ -1,5 +1,5 @@
 import type { RunFilter, RunStatus, RunStore, RunSummary } from '@treadle/core';
-import { foldCase, labelPairs } from './appends.ts';
+import { foldCase, labelPairs } from './append-batches.ts';
 import { ALL_RUNS, type Changes } from './changes.ts';
 import { bytes, text, type Database, type Query } from './connection.ts';
 import type { Leases } from './leases.ts';
