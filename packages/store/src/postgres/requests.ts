@@ -9,12 +9,13 @@ import type {
 import { encodeWithInput } from '../records/input.ts';
 import { parseChecked } from '../records/json.ts';
 import {
-  checkKeys,
-  checkText,
+  checkAddedKeys,
+  checkChange,
+  checkRecord,
   checkTime,
   encodeBody,
   encoded,
-  invalidInput,
+  endingOf,
   keyTaken,
   responseDamaged,
   responseExists,
@@ -63,32 +64,12 @@ export function openRequests(
   db: Database,
   { leases, changes }: { readonly leases: Leases; readonly changes: Changes },
 ): Requests {
-  async function insertKeys(
-    query: Query,
-    { id, tenant }: Pick<RequestRecord, 'id' | 'tenant'>,
-    keys: readonly IdempotencyKey[],
-    now: number,
-  ): Promise<void> {
-    for (const { key, digest, expiresAt, keptWith } of keys) {
-      const { count } = await query(
-        `INSERT INTO treadle.idempotency_keys AS k (tenant, key, digest, response, expires_at, kept_with) VALUES ($1, $2, $3, $4, $5, $6)
-         ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, response = excluded.response,
-           expires_at = excluded.expires_at, kept_with = excluded.kept_with
-         WHERE k.response = excluded.response OR (k.expires_at <= $7 AND NOT ${KEPT})`,
-        [bytes(tenant), bytes(key), bytes(digest), bytes(id), expiresAt, bytesOrNull(keptWith), now],
-      );
-      if (count === 0) throw keyTaken();
-    }
-  }
-
   /** Changes the status and the response if the status is `from`. */
   async function change(
     id: string,
     { from, status, response, at, releaseKey = false }: RequestEnding & { readonly from: string },
   ): Promise<boolean> {
-    checkText('from', from);
-    checkText('status', status);
-    checkTime('at', at);
+    checkChange({ from, status, at });
     const { text: json, sum } = encodeBody('response', response);
     const answer = encodeJson(json);
     return db.write(async (query) => {
@@ -109,58 +90,11 @@ export function openRequests(
     });
   }
 
-  /** Removes texts that were stored for nobody. */
-  async function nothingWritten(query: Query, digests: readonly Buffer[]): Promise<false> {
-    if (digests.length > 0) {
-      await query(
-        `DELETE FROM treadle.texts t WHERE t.digest = ANY ($1::bytea[])
-           AND NOT EXISTS (SELECT 1 FROM treadle.text_uses u WHERE u.text = t.digest)`,
-        [digests],
-      );
-    }
-    return false;
-  }
-
-  async function namesOf(query: Query, id: string): Promise<readonly Buffer[]> {
-    const { rows } = await query<{ readonly run: Buffer }>(
-      `SELECT q.run FROM treadle.requests q WHERE q.response = $1
-       UNION SELECT f.run FROM treadle.requests q CROSS JOIN LATERAL treadle.family_of(q.run) f WHERE q.response = $1`,
-      [bytes(id)],
-    );
-    return rows.map(({ run }) => run);
-  }
-
-  async function toRecord(query: Query, row: RequestRow): Promise<RequestRecord> {
-    const stored = row.answer === null ? [row.request] : [row.request, row.answer];
-    const [rest, answer] = await restoreTexts(query, stored);
-    const request = parseChecked(await restoreInput(query, rest!, row), row.request_crc);
-    const response = row.answer === null ? null : parseChecked(answer!, row.answer_crc!);
-    if (request === undefined || response === undefined) throw responseDamaged(text(row.response));
-    const { expires_at: expiresAt, previous } = row;
-    return {
-      id: text(row.response),
-      kind: text(row.kind),
-      tenant: text(row.tenant),
-      runId: text(row.run),
-      status: text(row.status),
-      createdAt: row.created_at,
-      updatedAt: row.updated_at,
-      ...(expiresAt !== null && { expiresAt }),
-      ...(previous !== null && { previous: text(previous) }),
-      request,
-      ...(row.answer !== null && { response }),
-    };
-  }
-
   return {
     async create(record, given = [], input = []) {
       const keys = [given].flat();
       const { id, kind, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
-      for (const [name, value] of Object.entries({ id, kind, tenant, runId, status })) checkText(name, value);
-      if (previous !== undefined) checkText('previous', previous);
-      for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
-      if (expiresAt !== undefined) checkTime('expiresAt', expiresAt);
-      checkKeys(keys);
+      checkRecord(record, keys);
       const json = encoded('request', () => encodeWithInput(record.request, input));
       const [request, sum] = [encodeJsonWithInput(json), json.crc()];
       const body = response === undefined ? undefined : encodeBody('response', response);
@@ -198,8 +132,7 @@ export function openRequests(
     },
 
     async addKeys(response, keys, now) {
-      for (const [name, value] of Object.entries({ id: response.id, tenant: response.tenant })) checkText(name, value);
-      checkKeys(keys);
+      checkAddedKeys(response, keys);
       await db.write((query) => insertKeys(query, response, keys, now));
     },
 
@@ -213,20 +146,7 @@ export function openRequests(
       );
     },
 
-    findKey: (tenant, key, now) =>
-      db.read(async (query) => {
-        const { rows } = await query<{ readonly digest: Buffer; readonly response: Buffer }>(
-          `SELECT digest, response FROM treadle.idempotency_keys k WHERE tenant = $1 AND key = $2 AND (expires_at > $3 OR ${KEPT})`,
-          [bytes(tenant), bytes(key), now],
-        );
-        return rows[0] && { digest: text(rows[0].digest), response: text(rows[0].response) };
-      }),
-
-    async finish(id, ending) {
-      const { from = 'in_progress', status } = ending;
-      if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
-      return change(id, { ...ending, from });
-    },
+    finish: async (id, ending) => change(id, endingOf(ending)),
 
     reopen: async (id, reopening) => change(id, { ...reopening, status: 'in_progress' }),
 
@@ -241,6 +161,27 @@ export function openRequests(
         'written',
       );
     },
+
+    ...requestReads(db, leases),
+    ...requestRemoval(db, leases, changes),
+  };
+}
+
+type RequestReads = Pick<
+  Requests,
+  'findKey' | 'get' | 'head' | 'sizeOf' | 'headOfRun' | 'unfinished' | 'undriven' | 'hasRun'
+>;
+
+function requestReads(db: Database, leases: Leases): RequestReads {
+  return {
+    findKey: (tenant, key, now) =>
+      db.read(async (query) => {
+        const { rows } = await query<{ readonly digest: Buffer; readonly response: Buffer }>(
+          `SELECT digest, response FROM treadle.idempotency_keys k WHERE tenant = $1 AND key = $2 AND (expires_at > $3 OR ${KEPT})`,
+          [bytes(tenant), bytes(key), now],
+        );
+        return rows[0] && { digest: text(rows[0].digest), response: text(rows[0].response) };
+      }),
 
     get: (tenant, id) =>
       db.read(async (query) => {
@@ -277,6 +218,39 @@ export function openRequests(
         return rows[0] && toHead(rows[0]);
       }),
 
+    unfinished: () =>
+      db.read(async (query) => {
+        const { rows } = await query<RequestRow>(
+          `SELECT response, kind, tenant, run FROM treadle.requests WHERE status = 'in_progress'::bytea ORDER BY created_at, id`,
+        );
+        return rows.map(toUnfinished);
+      }),
+
+    undriven: (now) =>
+      db.read(async (query) => {
+        const { rows } = await query<RequestRow & LeaseRow>(
+          `SELECT q.response, q.kind, q.tenant, q.run, ${LEASE_COLUMNS} FROM treadle.requests q
+           LEFT JOIN treadle.heads h ON h.run = q.run ${LEASE_HOLDER}
+           WHERE q.status = 'in_progress'::bytea AND NOT EXISTS
+             (SELECT 1 FROM treadle.runs r WHERE r.run = q.run AND r.status = 'paused'
+                AND (r.wake_at > $1 OR (r.wake_at IS NULL AND h.entries = q.waits_at)))
+           ORDER BY q.created_at, q.id`,
+          [now],
+        );
+        return rows.filter(leases.isFree).map(toUnfinished);
+      }),
+
+    hasRun: (runId) =>
+      db.read(
+        async (query) => (await query('SELECT 1 FROM treadle.requests WHERE run = $1', [bytes(runId)])).count > 0,
+      ),
+  };
+}
+
+type RequestRemoval = Pick<Requests, 'delete' | 'checkRemovable' | 'isBusy' | 'prune' | 'pruneExpired'>;
+
+function requestRemoval(db: Database, leases: Leases, changes: Changes): RequestRemoval {
+  return {
     async delete(tenant, id) {
       const isDeleted = await db.write(async (query) => {
         await awaitRemovals(query);
@@ -310,28 +284,6 @@ export function openRequests(
       return rows.length > 0;
     },
 
-    unfinished: () =>
-      db.read(async (query) => {
-        const { rows } = await query<RequestRow>(
-          `SELECT response, kind, tenant, run FROM treadle.requests WHERE status = 'in_progress'::bytea ORDER BY created_at, id`,
-        );
-        return rows.map(toUnfinished);
-      }),
-
-    undriven: (now) =>
-      db.read(async (query) => {
-        const { rows } = await query<RequestRow & LeaseRow>(
-          `SELECT q.response, q.kind, q.tenant, q.run, ${LEASE_COLUMNS} FROM treadle.requests q
-           LEFT JOIN treadle.heads h ON h.run = q.run ${LEASE_HOLDER}
-           WHERE q.status = 'in_progress'::bytea AND NOT EXISTS
-             (SELECT 1 FROM treadle.runs r WHERE r.run = q.run AND r.status = 'paused'
-                AND (r.wake_at > $1 OR (r.wake_at IS NULL AND h.entries = q.waits_at)))
-           ORDER BY q.created_at, q.id`,
-          [now],
-        );
-        return rows.filter(leases.isFree).map(toUnfinished);
-      }),
-
     async prune(before) {
       await leases.expireDead();
       return pruneInBatches(db, 'treadle.prune_requests($1, $2, $3, $4, $5)', before);
@@ -352,11 +304,67 @@ export function openRequests(
       }
       return pruneInBatches(db, 'treadle.prune_expired_requests($1, $2, $3, $4, $5)', now);
     },
+  };
+}
 
-    hasRun: (runId) =>
-      db.read(
-        async (query) => (await query('SELECT 1 FROM treadle.requests WHERE run = $1', [bytes(runId)])).count > 0,
-      ),
+async function insertKeys(
+  query: Query,
+  { id, tenant }: Pick<RequestRecord, 'id' | 'tenant'>,
+  keys: readonly IdempotencyKey[],
+  now: number,
+): Promise<void> {
+  for (const { key, digest, expiresAt, keptWith } of keys) {
+    const { count } = await query(
+      `INSERT INTO treadle.idempotency_keys AS k (tenant, key, digest, response, expires_at, kept_with) VALUES ($1, $2, $3, $4, $5, $6)
+       ON CONFLICT (tenant, key) DO UPDATE SET digest = excluded.digest, response = excluded.response,
+         expires_at = excluded.expires_at, kept_with = excluded.kept_with
+       WHERE k.response = excluded.response OR (k.expires_at <= $7 AND NOT ${KEPT})`,
+      [bytes(tenant), bytes(key), bytes(digest), bytes(id), expiresAt, bytesOrNull(keptWith), now],
+    );
+    if (count === 0) throw keyTaken();
+  }
+}
+
+/** Removes texts that were stored for nobody. */
+async function nothingWritten(query: Query, digests: readonly Buffer[]): Promise<false> {
+  if (digests.length > 0) {
+    await query(
+      `DELETE FROM treadle.texts t WHERE t.digest = ANY ($1::bytea[])
+         AND NOT EXISTS (SELECT 1 FROM treadle.text_uses u WHERE u.text = t.digest)`,
+      [digests],
+    );
+  }
+  return false;
+}
+
+async function namesOf(query: Query, id: string): Promise<readonly Buffer[]> {
+  const { rows } = await query<{ readonly run: Buffer }>(
+    `SELECT q.run FROM treadle.requests q WHERE q.response = $1
+     UNION SELECT f.run FROM treadle.requests q CROSS JOIN LATERAL treadle.family_of(q.run) f WHERE q.response = $1`,
+    [bytes(id)],
+  );
+  return rows.map(({ run }) => run);
+}
+
+async function toRecord(query: Query, row: RequestRow): Promise<RequestRecord> {
+  const stored = row.answer === null ? [row.request] : [row.request, row.answer];
+  const [rest, answer] = await restoreTexts(query, stored);
+  const request = parseChecked(await restoreInput(query, rest!, row), row.request_crc);
+  const response = row.answer === null ? null : parseChecked(answer!, row.answer_crc!);
+  if (request === undefined || response === undefined) throw responseDamaged(text(row.response));
+  const { expires_at: expiresAt, previous } = row;
+  return {
+    id: text(row.response),
+    kind: text(row.kind),
+    tenant: text(row.tenant),
+    runId: text(row.run),
+    status: text(row.status),
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+    ...(expiresAt !== null && { expiresAt }),
+    ...(previous !== null && { previous: text(previous) }),
+    request,
+    ...(row.answer !== null && { response }),
   };
 }
 

@@ -51,88 +51,30 @@ const AFTER_DELETED = '\u0001deleted!';
 /** How many texts are copied, or parts removed, in one transaction. */
 const TEXTS_AT_ONCE = 10;
 
-export function openConversations(db: DatabaseSync, { commit, requests, streams }: ConversationsParts): Conversations {
-  const insert = db.prepare(
-    `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata, instructions)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-     ON CONFLICT DO NOTHING`,
-  );
-  const find = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`);
-  const findWith = db.prepare(
-    `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?
-       AND id IN (SELECT conversation FROM conversation_parts WHERE response = ?) LIMIT 1`,
-  );
-  const findPage = db.prepare(
-    `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
-     ORDER BY updated_at DESC, conversation DESC LIMIT ?4`,
-  );
-  const findOld = db.prepare(
-    `SELECT ${COLUMNS} FROM conversations WHERE updated_at < ? AND (updated_at, id) > (?, ?)
-     ORDER BY updated_at, id LIMIT ${PRUNE_CONVERSATIONS}`,
-  );
-  const updateHead = db.prepare('UPDATE conversations SET head = ?, updated_at = ? WHERE id = ?');
-  const updateTenant = db.prepare('UPDATE conversations SET tenant = ? WHERE id = ?');
-  const findDeleted = db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE tenant > ? AND tenant < ?`);
-  const updateTitle = db.prepare('UPDATE conversations SET title = ? WHERE id = ?');
-  const updateMetadata = db.prepare('UPDATE conversations SET metadata = ? WHERE id = ?');
-  const updateInstructions = db.prepare('UPDATE conversations SET instructions = ? WHERE id = ?');
-  const remove = db.prepare('DELETE FROM conversations WHERE id = ?');
-  // The part without a response is the title.
-  const insertPart = db.prepare('INSERT INTO conversation_parts (conversation, response) VALUES (?, ?)');
-  const findParts = db.prepare(
-    'SELECT id, response FROM conversation_parts WHERE conversation = ? AND response IS NOT NULL ORDER BY id',
-  );
-  const findPart = db.prepare('SELECT id FROM conversation_parts WHERE conversation = ? AND response IS ?');
-  const insertPartAs = db.prepare('INSERT INTO conversation_parts (id, conversation, response) VALUES (?, ?, ?)');
-  const findFirstPart = db.prepare('SELECT min(id) AS id FROM conversation_parts');
-  const movePart = db.prepare('UPDATE conversation_parts SET conversation = ? WHERE id = ?');
-  const countUses = db.prepare('SELECT count(*) AS uses FROM conversation_parts WHERE response = ?');
-  const findLastParts = db.prepare(
-    `SELECT id, response FROM conversation_parts WHERE conversation = ? AND id < ? ORDER BY id DESC LIMIT ${TEXTS_AT_ONCE}`,
-  );
-  const removePart = db.prepare('DELETE FROM conversation_parts WHERE id = ?');
-  let texts: Texts | undefined;
-  const textsOf = (): Texts => (texts ??= openTexts(db));
-
-  function rowOf(id: string): ConversationRow | undefined {
-    const row = find.get(nameKey(id)) as unknown as ConversationRow | undefined;
-    return row && isDeleted(row) ? undefined : row;
-  }
-
-  function partsOf(row: ConversationRow): readonly { readonly id: number; readonly response: string }[] {
-    return findParts.all(row.id) as unknown as { readonly id: number; readonly response: string }[];
-  }
+export function openConversations(db: DatabaseSync, parts: ConversationsParts): Conversations {
+  const { commit } = parts;
+  const sql = prepareStatements(db);
 
   function addPart(conversation: number, response: string | null, text: string): void {
-    textsOf().insert.run(insertPart.run(conversation, response).lastInsertRowid, indexedText(text));
+    sql.texts().insert.run(sql.insertPart.run(conversation, response).lastInsertRowid, indexedText(text));
   }
 
   function setText(conversation: number, response: string | null, text: string): void {
-    const part = findPart.get(conversation, response);
-    if (part) textsOf().update.run(indexedText(text), part['id']!);
+    const part = sql.findPart.get(conversation, response);
+    if (part) sql.texts().update.run(indexedText(text), part['id']!);
   }
 
   function setTitle(conversation: number, title: string): void {
-    updateTitle.run(title, conversation);
+    sql.updateTitle.run(title, conversation);
     setText(conversation, null, title);
   }
 
   /** Returns the ids of the new parts, each with that of the original. Their texts are copied later. */
   function copyParts(to: number | bigint, source: ConversationRow, upTo: string): readonly CopiedPart[] {
-    const parts = partsOf(source);
+    const parts = partsOf(sql, source);
     return parts
       .slice(0, parts.findIndex((part) => part.response === upTo) + 1)
-      .map(({ id, response }) => ({ to: insertPart.run(to, response).lastInsertRowid, from: id }));
-  }
-
-  /** The conversation that a branch begins with. */
-  function sourceOf(
-    tenant: string,
-    { id, upTo }: NonNullable<NewConversation['branchOf']>,
-  ): ConversationRow | undefined {
-    const row = rowOf(id);
-    if (row && findPart.get(row.id, upTo)) return row;
-    return findWith.get(tenant, upTo) as unknown as ConversationRow | undefined;
+      .map(({ id, response }) => ({ to: sql.insertPart.run(to, response).lastInsertRowid, from: id }));
   }
 
   /**
@@ -141,17 +83,17 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
    * stay where they are: it takes long to copy them, and the next answer would have to wait.
    */
   function keepInBranch(row: ConversationRow, { id, after }: NonNullable<Extension['branch']>, at: number): boolean {
-    const parts = partsOf(row);
+    const parts = partsOf(sql, row);
     const shared = after === undefined ? 0 : parts.findIndex(({ response }) => response === after) + 1;
     if (after !== undefined && shared === 0) return false;
     const { tenant, title, head, instructions } = row;
-    const { changes, lastInsertRowid: branch } = insert.run(id, tenant, title, at, at, head, null, instructions);
+    const { changes, lastInsertRowid: branch } = sql.insert.run(id, tenant, title, at, at, head, null, instructions);
     if (changes === 0) throw conversationExists(id);
     addPart(Number(branch), null, title);
-    const first = Math.min(0, findFirstPart.get()!['id'] as number) - shared;
+    const first = Math.min(0, sql.findFirstPart.get()!['id'] as number) - shared;
     for (const [index, part] of parts.entries()) {
-      if (index < shared) insertPartAs.run(first + index, branch, part.response);
-      else movePart.run(branch, part.id);
+      if (index < shared) sql.insertPartAs.run(first + index, branch, part.response);
+      else sql.movePart.run(branch, part.id);
     }
     return true;
   }
@@ -161,14 +103,111 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
     for (let at = 0; at < copied.length; at += TEXTS_AT_ONCE) {
       const some = copied.slice(at, at + TEXTS_AT_ONCE);
       await commit.write(() => {
-        for (const { to, from } of some) textsOf().copy.run(to, from);
+        for (const { to, from } of some) sql.texts().copy.run(to, from);
       }, 'written');
     }
   }
 
+  return {
+    async create({ id, tenant, title, createdAt, metadata, instructions, branchOf }) {
+      for (const text of [id, tenant]) checkName(text);
+      let copied: readonly CopiedPart[] = [];
+      await commit.write(() => {
+        const source = branchOf && sourceOf(sql, tenant, branchOf);
+        const head = source && branchOf ? branchOf.upTo : null;
+        const attached = metadata ? JSON.stringify(metadata) : null;
+        const told = instructions ?? null;
+        const { changes, lastInsertRowid } = sql.insert.run(
+          id,
+          tenant,
+          title,
+          createdAt,
+          createdAt,
+          head,
+          attached,
+          told,
+        );
+        if (changes === 0) throw conversationExists(id);
+        addPart(Number(lastInsertRowid), null, title);
+        if (source && branchOf) copied = copyParts(lastInsertRowid, source, branchOf.upTo);
+      });
+      await copyTexts(copied);
+    },
+
+    get(tenant, id) {
+      const row = rowOf(sql, id);
+      return row?.tenant === tenant ? toConversation(row) : undefined;
+    },
+
+    list({ tenant, search, limit, after }) {
+      const from = [nameKey(tenant), after?.updatedAt ?? Infinity, after?.id ?? '', limit] as const;
+      const words = search === undefined ? undefined : matchExpression(search);
+      if (words === '') return [];
+      const rows = words === undefined ? sql.findPage.all(...from) : sql.texts().findMatching.all(...from, words);
+      return (rows as unknown as ConversationRow[]).map(toConversation);
+    },
+
+    responses(id) {
+      const row = rowOf(sql, id);
+      return row ? partsOf(sql, row).map(({ response }) => response) : [];
+    },
+
+    async extend(id, { response, head = null, text, title = '', at, branch }) {
+      checkName(response);
+      return commit.write(() => {
+        const row = rowOf(sql, id);
+        if (!row || row.head !== head) return false;
+        if (branch && !keepInBranch(row, branch, at)) return false;
+        sql.updateHead.run(response, at, row.id);
+        addPart(row.id, response, text);
+        if (row.title === '' && title !== '') setTitle(row.id, title);
+        return true;
+      });
+    },
+
+    async setText(id, response, text) {
+      await commit.write(() => {
+        const row = rowOf(sql, id);
+        if (row) setText(row.id, response, text);
+      }, 'written');
+    },
+
+    rename: (tenant, id, title, { ifTitle } = {}) =>
+      commit.write(() => {
+        const row = rowOf(sql, id);
+        if (row?.tenant !== tenant || (ifTitle !== undefined && row.title !== ifTitle)) return false;
+        setTitle(row.id, title);
+        return true;
+      }),
+
+    setMetadata: (tenant, id, metadata) =>
+      commit.write(() => {
+        const row = rowOf(sql, id);
+        if (row?.tenant !== tenant) return false;
+        sql.updateMetadata.run(JSON.stringify(metadata), row.id);
+        return true;
+      }),
+
+    setInstructions: (tenant, id, instructions) =>
+      commit.write(() => {
+        const row = rowOf(sql, id);
+        if (row?.tenant !== tenant) return false;
+        sql.updateInstructions.run(instructions === '' ? null : instructions, row.id);
+        return true;
+      }),
+
+    ...conversationRemoval(sql, parts),
+  };
+}
+
+/** Deletes conversations in several transactions: see `DELETED`. */
+function conversationRemoval(
+  sql: Statements,
+  { commit, requests, streams }: ConversationsParts,
+): Pick<Conversations, 'delete' | 'prune'> {
   /** Whether `is` returns true for one of the responses. Called in several transactions. */
   async function hasResponse(row: ConversationRow, is: (response: string) => boolean): Promise<boolean> {
-    const parts = await commit.write(() => partsOf(row), 'written');
+    const parts = await commit.write(() => partsOf(sql, row), 'written');
     for (let at = 0; at < parts.length; at += CHECKED_AT_ONCE) {
       const some = parts.slice(at, at + CHECKED_AT_ONCE);
       if (await commit.write(() => some.some(({ response }) => is(response)), 'written')) return true;
@@ -178,14 +217,14 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
 
   /** Whether a response is deleted with its conversation: no other one has it. */
   function isLastUse(response: string): boolean {
-    return countUses.get(response)!['uses'] === 1;
+    return sql.countUses.get(response)!['uses'] === 1;
   }
 
   /** Whether it was marked; not if the conversation was extended or deleted meanwhile. */
   function markDeleted({ conversation, head }: ConversationRow): boolean {
-    const row = rowOf(conversation);
+    const row = rowOf(sql, conversation);
     if (row?.head !== head) return false;
-    updateTenant.run(DELETED + row.tenant, row.id);
+    sql.updateTenant.run(DELETED + row.tenant, row.id);
     return true;
   }
 
@@ -202,108 +241,30 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
    * each transaction: when somebody else has removed it, a new conversation may have its id.
    */
   function removeSomeParts(conversation: string, before: number): number | undefined {
-    const row = find.get(nameKey(conversation)) as unknown as ConversationRow | undefined;
+    const row = sql.find.get(nameKey(conversation)) as unknown as ConversationRow | undefined;
     if (!row || !isDeleted(row)) return undefined;
     const { id, tenant } = row;
     let entries = 0;
     let first: number | undefined;
-    for (const part of findLastParts.all(id, before) as unknown as readonly ConversationPart[]) {
+    for (const part of sql.findLastParts.all(id, before) as unknown as readonly ConversationPart[]) {
       if (entries > PRUNE_BATCH_ENTRIES) break;
       first = part.id;
       const response = part.response !== null && isLastUse(part.response) ? part.response : undefined;
       if (response !== undefined && requests.isDriven(response)) continue;
-      textsOf().remove.run(part.id);
-      removePart.run(part.id);
+      sql.texts().remove.run(part.id);
+      sql.removePart.run(part.id);
       if (response !== undefined) entries += requests.removeNow(tenant.slice(DELETED.length), response) ?? 0;
     }
-    if (first !== undefined || findLastParts.get(id, Infinity)) return first;
+    if (first !== undefined || sql.findLastParts.get(id, Infinity)) return first;
     streams.removeNow(conversation);
-    remove.run(id);
+    sql.remove.run(id);
     return undefined;
   }
 
   return {
-    async create({ id, tenant, title, createdAt, metadata, instructions, branchOf }) {
-      for (const text of [id, tenant]) checkName(text);
-      let copied: readonly CopiedPart[] = [];
-      await commit.write(() => {
-        const source = branchOf && sourceOf(tenant, branchOf);
-        const head = source && branchOf ? branchOf.upTo : null;
-        const attached = metadata ? JSON.stringify(metadata) : null;
-        const told = instructions ?? null;
-        const { changes, lastInsertRowid } = insert.run(id, tenant, title, createdAt, createdAt, head, attached, told);
-        if (changes === 0) throw conversationExists(id);
-        addPart(Number(lastInsertRowid), null, title);
-        if (source && branchOf) copied = copyParts(lastInsertRowid, source, branchOf.upTo);
-      });
-      await copyTexts(copied);
-    },
-
-    get(tenant, id) {
-      const row = rowOf(id);
-      return row?.tenant === tenant ? toConversation(row) : undefined;
-    },
-
-    list({ tenant, search, limit, after }) {
-      const from = [nameKey(tenant), after?.updatedAt ?? Infinity, after?.id ?? '', limit] as const;
-      const words = search === undefined ? undefined : matchExpression(search);
-      if (words === '') return [];
-      const rows = words === undefined ? findPage.all(...from) : textsOf().findMatching.all(...from, words);
-      return (rows as unknown as ConversationRow[]).map(toConversation);
-    },
-
-    responses(id) {
-      const row = rowOf(id);
-      return row ? partsOf(row).map(({ response }) => response) : [];
-    },
-
-    async extend(id, { response, head = null, text, title = '', at, branch }) {
-      checkName(response);
-      return commit.write(() => {
-        const row = rowOf(id);
-        if (!row || row.head !== head) return false;
-        if (branch && !keepInBranch(row, branch, at)) return false;
-        updateHead.run(response, at, row.id);
-        addPart(row.id, response, text);
-        if (row.title === '' && title !== '') setTitle(row.id, title);
-        return true;
-      });
-    },
-
-    async setText(id, response, text) {
-      await commit.write(() => {
-        const row = rowOf(id);
-        if (row) setText(row.id, response, text);
-      }, 'written');
-    },
-
-    rename: (tenant, id, title, { ifTitle } = {}) =>
-      commit.write(() => {
-        const row = rowOf(id);
-        if (row?.tenant !== tenant || (ifTitle !== undefined && row.title !== ifTitle)) return false;
-        setTitle(row.id, title);
-        return true;
-      }),
-
-    setMetadata: (tenant, id, metadata) =>
-      commit.write(() => {
-        const row = rowOf(id);
-        if (row?.tenant !== tenant) return false;
-        updateMetadata.run(JSON.stringify(metadata), row.id);
-        return true;
-      }),
-
-    setInstructions: (tenant, id, instructions) =>
-      commit.write(() => {
-        const row = rowOf(id);
-        if (row?.tenant !== tenant) return false;
-        updateInstructions.run(instructions === '' ? null : instructions, row.id);
-        return true;
-      }),
-
     async delete(tenant, id) {
       for (;;) {
-        const row = await commit.write(() => rowOf(id), 'written');
+        const row = await commit.write(() => rowOf(sql, id), 'written');
         if (row?.tenant !== tenant) return false;
         await hasResponse(row, (response) => {
           if (isLastUse(response)) requests.checkRemovable(response);
@@ -317,11 +278,14 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
 
     async prune(before) {
       let pruned = 0;
-      const interrupted = await commit.write(() => findDeleted.all(DELETED, AFTER_DELETED), 'written');
+      const interrupted = await commit.write(() => sql.findDeleted.all(DELETED, AFTER_DELETED), 'written');
       for (const row of interrupted as unknown as ConversationRow[]) await removeDeleted(row);
       for (let position: readonly [number, number] | undefined = [-Infinity, 0]; position;) {
         const after: readonly [number, number] = position;
-        const old = await commit.write(() => findOld.all(before, ...after) as unknown as ConversationRow[], 'written');
+        const old = await commit.write(
+          () => sql.findOld.all(before, ...after) as unknown as ConversationRow[],
+          'written',
+        );
         for (const row of old) {
           if (isDeleted(row) || (await hasResponse(row, requests.isBusy))) continue;
           if (!(await commit.write(() => markDeleted(row), 'written'))) continue;
@@ -334,6 +298,74 @@ export function openConversations(db: DatabaseSync, { commit, requests, streams 
       return pruned;
     },
   };
+}
+
+type Statements = ReturnType<typeof prepareStatements>;
+
+function prepareStatements(db: DatabaseSync) {
+  let texts: Texts | undefined;
+  return {
+    insert: db.prepare(
+      `INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head, metadata, instructions)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+       ON CONFLICT DO NOTHING`,
+    ),
+    find: db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE conversation = ?`),
+    findWith: db.prepare(
+      `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?
+         AND id IN (SELECT conversation FROM conversation_parts WHERE response = ?) LIMIT 1`,
+    ),
+    findPage: db.prepare(
+      `SELECT ${COLUMNS} FROM conversations WHERE tenant = ?1 AND (updated_at, conversation) < (?2, ?3)
+       ORDER BY updated_at DESC, conversation DESC LIMIT ?4`,
+    ),
+    findOld: db.prepare(
+      `SELECT ${COLUMNS} FROM conversations WHERE updated_at < ? AND (updated_at, id) > (?, ?)
+       ORDER BY updated_at, id LIMIT ${PRUNE_CONVERSATIONS}`,
+    ),
+    updateHead: db.prepare('UPDATE conversations SET head = ?, updated_at = ? WHERE id = ?'),
+    updateTenant: db.prepare('UPDATE conversations SET tenant = ? WHERE id = ?'),
+    findDeleted: db.prepare(`SELECT ${COLUMNS} FROM conversations WHERE tenant > ? AND tenant < ?`),
+    updateTitle: db.prepare('UPDATE conversations SET title = ? WHERE id = ?'),
+    updateMetadata: db.prepare('UPDATE conversations SET metadata = ? WHERE id = ?'),
+    updateInstructions: db.prepare('UPDATE conversations SET instructions = ? WHERE id = ?'),
+    remove: db.prepare('DELETE FROM conversations WHERE id = ?'),
+    // The part without a response is the title.
+    insertPart: db.prepare('INSERT INTO conversation_parts (conversation, response) VALUES (?, ?)'),
+    findParts: db.prepare(
+      'SELECT id, response FROM conversation_parts WHERE conversation = ? AND response IS NOT NULL ORDER BY id',
+    ),
+    findPart: db.prepare('SELECT id FROM conversation_parts WHERE conversation = ? AND response IS ?'),
+    insertPartAs: db.prepare('INSERT INTO conversation_parts (id, conversation, response) VALUES (?, ?, ?)'),
+    findFirstPart: db.prepare('SELECT min(id) AS id FROM conversation_parts'),
+    movePart: db.prepare('UPDATE conversation_parts SET conversation = ? WHERE id = ?'),
+    countUses: db.prepare('SELECT count(*) AS uses FROM conversation_parts WHERE response = ?'),
+    findLastParts: db.prepare(
+      `SELECT id, response FROM conversation_parts WHERE conversation = ? AND id < ? ORDER BY id DESC LIMIT ${TEXTS_AT_ONCE}`,
+    ),
+    removePart: db.prepare('DELETE FROM conversation_parts WHERE id = ?'),
+    texts: (): Texts => (texts ??= openTexts(db)),
+  };
+}
+
+/** The conversation that a branch begins with. */
+function sourceOf(
+  sql: Statements,
+  tenant: string,
+  { id, upTo }: NonNullable<NewConversation['branchOf']>,
+): ConversationRow | undefined {
+  const row = rowOf(sql, id);
+  if (row && sql.findPart.get(row.id, upTo)) return row;
+  return sql.findWith.get(tenant, upTo) as unknown as ConversationRow | undefined;
+}
+
+function rowOf(sql: Statements, id: string): ConversationRow | undefined {
+  const row = sql.find.get(nameKey(id)) as unknown as ConversationRow | undefined;
+  return row && isDeleted(row) ? undefined : row;
+}
+
+function partsOf(sql: Statements, row: ConversationRow): readonly { readonly id: number; readonly response: string }[] {
+  return sql.findParts.all(row.id) as unknown as { readonly id: number; readonly response: string }[];
 }
 
 interface ConversationPart {

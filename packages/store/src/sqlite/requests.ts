@@ -12,12 +12,13 @@ import type {
 import { encodeWithInput } from '../records/input.ts';
 import { nameKey, parseChecked } from '../records/json.ts';
 import {
-  checkKeys,
-  checkText,
+  checkAddedKeys,
+  checkChange,
+  checkRecord,
   checkTime,
   encodeBody,
   encoded,
-  invalidInput,
+  endingOf,
   keyTaken,
   responseDamaged,
   responseExists,
@@ -87,60 +88,237 @@ interface RequestsParts {
   readonly shared: SharedTexts;
 }
 
-export function openRequests(db: DatabaseSync, { commit, leases, runs, messages, shared }: RequestsParts): Requests {
+export function openRequests(db: DatabaseSync, parts: RequestsParts): Requests {
+  const { commit, messages, shared } = parts;
+  const sql = prepareStatements(db);
+
+  /** Changes the status and the response if the status is `from`. */
+  function change(
+    id: string,
+    { from, status, response, at, releaseKey = false }: RequestEnding & { readonly from: string },
+  ): Promise<boolean> {
+    checkChange({ from, status, at });
+    const { text, sum } = encodeBody('response', response);
+    return commit.write(
+      () => {
+        const row = sql.findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
+        if (row?.status !== from) return false;
+        const used: number[] = [];
+        sql.updateResponse.run(status, at, shared.share(text, used), sum, row.id);
+        shared.use([RESPONSE, row.id], used);
+        if (releaseKey) sql.deleteKeys.run(id);
+        return true;
+      },
+      undefined,
+      text.length,
+    );
+  }
+
+  /** In a transaction. Throws if one of them belongs to another response. */
+  function insertKeys(
+    { id, tenant }: Pick<RequestRecord, 'id' | 'tenant'>,
+    keys: readonly IdempotencyKey[],
+    now: number,
+  ): void {
+    for (const { key, digest, expiresAt, keptWith = null } of keys) {
+      const { changes } = sql.insertKey.run(tenant, key, digest, id, expiresAt, keptWith, now);
+      if (changes === 0) throw keyTaken();
+    }
+  }
+
+  return {
+    ...requestReads(sql, parts),
+    ...requestRemoval(sql, parts),
+
+    async create(record, given = [], input = []) {
+      const keys = [given].flat();
+      const { id, kind, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
+      checkRecord(record, keys);
+      const request = encoded('request', () => encodeWithInput(record.request, input));
+      const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
+      const values = [
+        id,
+        kind,
+        tenant,
+        runId,
+        status,
+        createdAt,
+        updatedAt,
+        expiresAt ?? null,
+        previous ?? null,
+      ] as const;
+      const { split } = request;
+      const sum = request.crc();
+      await commit.write(
+        () => {
+          const used: number[] = [];
+          const last = split && messages.store(split);
+          const { changes, lastInsertRowid } = sql.insertResponse.run(
+            ...values,
+            shared.share(last === undefined ? request.whole() : split!.rest, used),
+            sum,
+            answer.text && shared.share(answer.text, used),
+            answer.sum,
+            last ?? null,
+            last === undefined ? null : split!.at,
+          );
+          if (changes === 0) throw sql.findOwner.get(id) ? responseExists(id) : runTaken(runId);
+          shared.use([RESPONSE, Number(lastInsertRowid)], used);
+          insertKeys(record, keys, createdAt);
+        },
+        undefined,
+        request.length,
+      );
+    },
+
+    async addKeys(response, keys, now) {
+      checkAddedKeys(response, keys);
+      await commit.write(() => insertKeys(response, keys, now));
+    },
+
+    async removeKeys({ id, tenant }, keys) {
+      await commit.write(() => {
+        for (const key of keys) sql.deleteKey.run(nameKey(tenant), nameKey(key), nameKey(id));
+      });
+    },
+
+    finish: async (id, ending) => change(id, endingOf(ending)),
+
+    reopen: async (id, reopening) => change(id, { ...reopening, status: 'in_progress' }),
+
+    async markWaiting(id) {
+      await commit.write(() => sql.markWaiting.run(nameKey(id)), 'written');
+    },
+  };
+}
+
+type Statements = ReturnType<typeof prepareStatements>;
+
+function prepareStatements(db: DatabaseSync) {
+  return {
+    insertResponse: db.prepare(
+      `INSERT INTO requests (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+    ),
+    updateResponse: db.prepare(
+      'UPDATE requests SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
+    ),
+    markWaiting: db.prepare(
+      'UPDATE requests SET waits_at = (SELECT entries FROM runs WHERE run = requests.run) WHERE response = ?',
+    ),
+    findResponse: db.prepare(`SELECT ${COLUMNS} FROM requests WHERE response = ?`),
+    findByRun: db.prepare(
+      'SELECT response AS id, kind, tenant, run AS runId, status, updated_at AS updatedAt FROM requests WHERE run = ?',
+    ),
+    findSize: db.prepare(
+      `SELECT tenant, input_last, ${storedSize('request')} + ${storedSize('answer')} AS size FROM requests WHERE response = ?`,
+    ),
+    findStatus: db.prepare('SELECT id, status FROM requests WHERE response = ?'),
+    findHead: db.prepare('SELECT kind, tenant, run, status, updated_at FROM requests WHERE response = ?'),
+    findOwner: db.prepare('SELECT tenant, run FROM requests WHERE response = ?'),
+    findUnfinished: db.prepare(
+      `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' ORDER BY created_at, requests.id`,
+    ),
+    findAwake: db.prepare(
+      `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' AND NOT EXISTS
+         (SELECT 1 FROM runs WHERE runs.run = requests.run AND runs.status = 'paused'
+            AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = requests.waits_at)))
+       ORDER BY created_at, requests.id`,
+    ),
+    findEnded: db.prepare(
+      `SELECT id, run, updated_at FROM requests
+       WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
+         AND NOT EXISTS (SELECT 1 FROM conversation_parts WHERE conversation_parts.response = requests.response)
+       ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
+    ),
+    // `updated_at` is the position of `pruneInBatches`.
+    findExpired: db.prepare(
+      `SELECT id, run, expires_at AS updated_at FROM requests
+       WHERE expires_at IS NOT NULL AND expires_at <= ? AND (expires_at, id) > (?, ?) AND status <> 'in_progress'
+       ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
+    ),
+    insertKey: db.prepare(
+      `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at, kept_with) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+       ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5, kept_with = ?6
+       WHERE response = ?4 OR (expires_at <= ?7 AND NOT ${KEPT})`,
+    ),
+    findKey: db.prepare(
+      `SELECT digest, response FROM idempotency_keys WHERE tenant = ? AND key = ? AND (expires_at > ? OR ${KEPT})`,
+    ),
+    deleteKeys: db.prepare('DELETE FROM idempotency_keys WHERE response = ?'),
+    deleteKey: db.prepare('DELETE FROM idempotency_keys WHERE tenant = ? AND key = ? AND response = ?'),
+    deleteExpiredKeys: db.prepare(`DELETE FROM idempotency_keys WHERE expires_at <= ? AND NOT ${KEPT}`),
+  };
+}
+
+type Reads = Pick<Requests, 'findKey' | 'get' | 'head' | 'sizeOf' | 'headOfRun' | 'unfinished' | 'undriven'>;
+
+function requestReads(sql: Statements, { leases, messages, shared }: RequestsParts): Reads {
+  /** Undefined if the row is damaged. */
+  function toRecord(row: ResponseRow): RequestRecord | undefined {
+    const { response: id, kind, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
+    const { expires_at: expiresAt, previous } = row;
+    const request = parseChecked(messages.restore(shared.restore(row.request), row), row.request_crc);
+    const response = row.answer === null ? null : parseChecked(shared.restore(row.answer), row.answer_crc!);
+    if (request === undefined || response === undefined) return undefined;
+    return {
+      id,
+      kind,
+      tenant,
+      runId,
+      status,
+      createdAt,
+      updatedAt,
+      ...(expiresAt !== null && { expiresAt }),
+      ...(previous !== null && { previous }),
+      request,
+      ...(row.answer !== null && { response }),
+    };
+  }
+
+  function checkedRecord(row: ResponseRow): RequestRecord {
+    const record = toRecord(row);
+    if (!record) throw responseDamaged(row.response);
+    return record;
+  }
+
+  return {
+    findKey: (tenant, key, now) => sql.findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
+
+    get(tenant, id) {
+      const row = sql.findResponse.get(id) as unknown as ResponseRow | undefined;
+      return row?.tenant === tenant ? checkedRecord(row) : undefined;
+    },
+
+    head(tenant, id) {
+      const row = sql.findHead.get(id) as unknown as ResponseRow | undefined;
+      if (row?.tenant !== tenant) return undefined;
+      const { kind, run: runId, status, updated_at: updatedAt } = row;
+      return { id, kind, runId, status, updatedAt };
+    },
+
+    sizeOf(tenant, id) {
+      const row = sql.findSize.get(nameKey(id)) as unknown as (ResponseRow & { readonly size: number }) | undefined;
+      return row?.tenant === tenant ? row.size + messages.size(row.input_last) : 0;
+    },
+
+    headOfRun: (runId) => sql.findByRun.get(nameKey(runId)) as OwnedRequest | undefined,
+
+    unfinished: () => sql.findUnfinished.all() as unknown as readonly UnfinishedRequest[],
+    undriven: (now) =>
+      (sql.findAwake.all(now) as unknown as readonly UnfinishedRequest[]).filter(
+        ({ runId }) => !leases.hasDriver(runId),
+      ),
+  };
+}
+
+type Removal = Pick<
+  Requests,
+  'delete' | 'removeNow' | 'checkRemovable' | 'isDriven' | 'isBusy' | 'prune' | 'pruneExpired'
+>;
+
+function requestRemoval(sql: Statements, { commit, leases, runs }: RequestsParts): Removal {
   const { checkWriter, isDriven } = leases;
   const { familyOf, remove, removeResponse } = runs;
-  const insertResponse = db.prepare(
-    `INSERT INTO requests (${COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-  );
-  const updateResponse = db.prepare(
-    'UPDATE requests SET status = ?, updated_at = ?, answer = ?, answer_crc = ? WHERE id = ?',
-  );
-  const markWaiting = db.prepare(
-    'UPDATE requests SET waits_at = (SELECT entries FROM runs WHERE run = requests.run) WHERE response = ?',
-  );
-  const findResponse = db.prepare(`SELECT ${COLUMNS} FROM requests WHERE response = ?`);
-  const findByRun = db.prepare(
-    'SELECT response AS id, kind, tenant, run AS runId, status, updated_at AS updatedAt FROM requests WHERE run = ?',
-  );
-  const findSize = db.prepare(
-    `SELECT tenant, input_last, ${storedSize('request')} + ${storedSize('answer')} AS size FROM requests WHERE response = ?`,
-  );
-  const findStatus = db.prepare('SELECT id, status FROM requests WHERE response = ?');
-  const findHead = db.prepare('SELECT kind, tenant, run, status, updated_at FROM requests WHERE response = ?');
-  const findOwner = db.prepare('SELECT tenant, run FROM requests WHERE response = ?');
-  const findUnfinished = db.prepare(
-    `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' ORDER BY created_at, requests.id`,
-  );
-  const findAwake = db.prepare(
-    `SELECT response AS id, kind, tenant, run AS runId FROM requests WHERE status = 'in_progress' AND NOT EXISTS
-       (SELECT 1 FROM runs WHERE runs.run = requests.run AND runs.status = 'paused'
-          AND (runs.wake_at > ?1 OR (runs.wake_at IS NULL AND runs.entries = requests.waits_at)))
-     ORDER BY created_at, requests.id`,
-  );
-  const findEnded = db.prepare(
-    `SELECT id, run, updated_at FROM requests
-     WHERE status <> 'in_progress' AND updated_at < ? AND (updated_at, id) > (?, ?)
-       AND NOT EXISTS (SELECT 1 FROM conversation_parts WHERE conversation_parts.response = requests.response)
-     ORDER BY updated_at, id LIMIT ${PRUNE_BATCH}`,
-  );
-  // `updated_at` is the position of `pruneInBatches`.
-  const findExpired = db.prepare(
-    `SELECT id, run, expires_at AS updated_at FROM requests
-     WHERE expires_at IS NOT NULL AND expires_at <= ? AND (expires_at, id) > (?, ?) AND status <> 'in_progress'
-     ORDER BY expires_at, id LIMIT ${PRUNE_BATCH}`,
-  );
-  const insertKey = db.prepare(
-    `INSERT INTO idempotency_keys (tenant, key, digest, response, expires_at, kept_with) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
-     ON CONFLICT DO UPDATE SET digest = ?3, response = ?4, expires_at = ?5, kept_with = ?6
-     WHERE response = ?4 OR (expires_at <= ?7 AND NOT ${KEPT})`,
-  );
-  const findKey = db.prepare(
-    `SELECT digest, response FROM idempotency_keys WHERE tenant = ? AND key = ? AND (expires_at > ? OR ${KEPT})`,
-  );
-  const deleteKeys = db.prepare('DELETE FROM idempotency_keys WHERE response = ?');
-  const deleteKey = db.prepare('DELETE FROM idempotency_keys WHERE tenant = ? AND key = ? AND response = ?');
-  const deleteExpiredKeys = db.prepare(`DELETE FROM idempotency_keys WHERE expires_at <= ? AND NOT ${KEPT}`);
 
   type FindRows = (after: PrunePosition) => readonly unknown[];
 
@@ -175,7 +353,7 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
   }
 
   function ownerOf(id: string): Pick<ResponseRow, 'tenant' | 'run'> | undefined {
-    return findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
+    return sql.findOwner.get(id) as Pick<ResponseRow, 'tenant' | 'run'> | undefined;
   }
 
   function runsOf(id: string): readonly string[] {
@@ -183,179 +361,21 @@ export function openRequests(db: DatabaseSync, { commit, leases, runs, messages,
     return row ? runNames(row.run, familyOf(row.run)) : [];
   }
 
-  /** Undefined if the row is damaged. */
-  function toRecord(row: ResponseRow): RequestRecord | undefined {
-    const { response: id, kind, tenant, run: runId, status, created_at: createdAt, updated_at: updatedAt } = row;
-    const { expires_at: expiresAt, previous } = row;
-    const request = parseChecked(messages.restore(shared.restore(row.request), row), row.request_crc);
-    const response = row.answer === null ? null : parseChecked(shared.restore(row.answer), row.answer_crc!);
-    if (request === undefined || response === undefined) return undefined;
-    return {
-      id,
-      kind,
-      tenant,
-      runId,
-      status,
-      createdAt,
-      updatedAt,
-      ...(expiresAt !== null && { expiresAt }),
-      ...(previous !== null && { previous }),
-      request,
-      ...(row.answer !== null && { response }),
-    };
-  }
-
-  function checkedRecord(row: ResponseRow): RequestRecord {
-    const record = toRecord(row);
-    if (!record) throw responseDamaged(row.response);
-    return record;
-  }
-
-  /** Changes the status and the response if the status is `from`. */
-  function change(
-    id: string,
-    { from, status, response, at, releaseKey = false }: RequestEnding & { readonly from: string },
-  ): Promise<boolean> {
-    checkText('from', from);
-    checkText('status', status);
-    checkTime('at', at);
-    const { text, sum } = encodeBody('response', response);
-    return commit.write(
-      () => {
-        const row = findStatus.get(id) as { readonly id: number; readonly status: string } | undefined;
-        if (row?.status !== from) return false;
-        const used: number[] = [];
-        updateResponse.run(status, at, shared.share(text, used), sum, row.id);
-        shared.use([RESPONSE, row.id], used);
-        if (releaseKey) deleteKeys.run(id);
-        return true;
-      },
-      undefined,
-      text.length,
-    );
-  }
-
-  /** In a transaction. Throws if one of them belongs to another response. */
-  function insertKeys(
-    { id, tenant }: Pick<RequestRecord, 'id' | 'tenant'>,
-    keys: readonly IdempotencyKey[],
-    now: number,
-  ): void {
-    for (const { key, digest, expiresAt, keptWith = null } of keys) {
-      const { changes } = insertKey.run(tenant, key, digest, id, expiresAt, keptWith, now);
-      if (changes === 0) throw keyTaken();
-    }
-  }
-
   return {
-    async create(record, given = [], input = []) {
-      const keys = [given].flat();
-      const { id, kind, tenant, runId, status, createdAt, updatedAt, expiresAt, previous, response } = record;
-      for (const [name, value] of Object.entries({ id, kind, tenant, runId, status })) checkText(name, value);
-      if (previous !== undefined) checkText('previous', previous);
-      for (const [name, value] of Object.entries({ createdAt, updatedAt })) checkTime(name, value);
-      if (expiresAt !== undefined) checkTime('expiresAt', expiresAt);
-      checkKeys(keys);
-      const request = encoded('request', () => encodeWithInput(record.request, input));
-      const answer = response === undefined ? { text: null, sum: null } : encodeBody('response', response);
-      const values = [
-        id,
-        kind,
-        tenant,
-        runId,
-        status,
-        createdAt,
-        updatedAt,
-        expiresAt ?? null,
-        previous ?? null,
-      ] as const;
-      const { split } = request;
-      const sum = request.crc();
-      await commit.write(
-        () => {
-          const used: number[] = [];
-          const last = split && messages.store(split);
-          const { changes, lastInsertRowid } = insertResponse.run(
-            ...values,
-            shared.share(last === undefined ? request.whole() : split!.rest, used),
-            sum,
-            answer.text && shared.share(answer.text, used),
-            answer.sum,
-            last ?? null,
-            last === undefined ? null : split!.at,
-          );
-          if (changes === 0) throw findOwner.get(id) ? responseExists(id) : runTaken(runId);
-          shared.use([RESPONSE, Number(lastInsertRowid)], used);
-          insertKeys(record, keys, createdAt);
-        },
-        undefined,
-        request.length,
-      );
-    },
-
-    async addKeys(response, keys, now) {
-      for (const [name, value] of Object.entries({ id: response.id, tenant: response.tenant })) checkText(name, value);
-      checkKeys(keys);
-      await commit.write(() => insertKeys(response, keys, now));
-    },
-
-    async removeKeys({ id, tenant }, keys) {
-      await commit.write(() => {
-        for (const key of keys) deleteKey.run(nameKey(tenant), nameKey(key), nameKey(id));
-      });
-    },
-
-    findKey: (tenant, key, now) => findKey.get(nameKey(tenant), nameKey(key), now) as UsedKey | undefined,
-
-    async finish(id, ending) {
-      const { from = 'in_progress', status } = ending;
-      if (status === 'in_progress') throw invalidInput('The status of a finished response cannot be "in_progress".');
-      return change(id, { ...ending, from });
-    },
-
-    reopen: async (id, reopening) => change(id, { ...reopening, status: 'in_progress' }),
-
-    async markWaiting(id) {
-      await commit.write(() => markWaiting.run(nameKey(id)), 'written');
-    },
-
-    get(tenant, id) {
-      const row = findResponse.get(id) as unknown as ResponseRow | undefined;
-      return row?.tenant === tenant ? checkedRecord(row) : undefined;
-    },
-
-    head(tenant, id) {
-      const row = findHead.get(id) as unknown as ResponseRow | undefined;
-      if (row?.tenant !== tenant) return undefined;
-      const { kind, run: runId, status, updated_at: updatedAt } = row;
-      return { id, kind, runId, status, updatedAt };
-    },
-
-    sizeOf(tenant, id) {
-      const row = findSize.get(nameKey(id)) as unknown as (ResponseRow & { readonly size: number }) | undefined;
-      return row?.tenant === tenant ? row.size + messages.size(row.input_last) : 0;
-    },
-
-    headOfRun: (runId) => findByRun.get(nameKey(runId)) as OwnedRequest | undefined,
-
     delete: (tenant, id) => commit.write(() => removeNow(tenant, id) !== undefined),
     removeNow,
     checkRemovable(id) {
       for (const run of runsOf(id)) checkWriter(run);
     },
     isDriven: (id) => runsOf(id).some(isDriven),
-    isBusy: (id) => findStatus.get(id)?.['status'] === 'in_progress' || runsOf(id).some(isDriven),
+    isBusy: (id) => sql.findStatus.get(id)?.['status'] === 'in_progress' || runsOf(id).some(isDriven),
 
-    unfinished: () => findUnfinished.all() as unknown as readonly UnfinishedRequest[],
-    undriven: (now) =>
-      (findAwake.all(now) as unknown as readonly UnfinishedRequest[]).filter(({ runId }) => !leases.hasDriver(runId)),
-
-    prune: (before) => pruneFound((after) => findEnded.all(before, ...after)),
+    prune: (before) => pruneFound((after) => sql.findEnded.all(before, ...after)),
 
     async pruneExpired(now) {
       checkTime('now', now);
-      await commit.write(() => deleteExpiredKeys.run(now));
-      return pruneFound((after) => findExpired.all(now, ...after));
+      await commit.write(() => sql.deleteExpiredKeys.run(now));
+      return pruneFound((after) => sql.findExpired.all(now, ...after));
     },
   };
 }
