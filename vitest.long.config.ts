@@ -13,9 +13,27 @@ export default defineConfig({
   ...base,
   test: {
     ...shared,
-    include: ['test/long/**/*.test.ts', ...PROPERTIES],
-    env: { ...shared.env, TREADLE_CASES: '10' },
     exclude: ['**/node_modules/**'],
     testTimeout: 600_000,
+    projects: [
+      {
+        extends: true,
+        test: {
+          name: 'long',
+          include: ['test/long/**/*.test.ts', ...PROPERTIES],
+          env: { ...shared.env, TREADLE_CASES: '10' },
+        },
+      },
+      {
+        extends: true,
+        // The tests of the server, which `npm test` runs on SQLite.
+        test: {
+          name: 'postgres',
+          include: ['test/server/**/*.test.ts'],
+          isolate: false,
+          env: { ...shared.env, TREADLE_TEST_STORE: 'PostgreSQL' },
+        },
+      },
+    ],
   },
 });

@@ -3,22 +3,23 @@ import { agentRegistry } from '@treadle/core/named-agents';
 import { policy as rulesPolicy } from '@treadle/core/policy';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newLog, serverAgents, type Scope } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { agentsListTool, taskTool } from '@treadle/tools';
 import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
 import OpenAI from 'openai';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { postChat } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* The agents API, and agents as models of the other APIs. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
+let store: Store;
 let lookups: string[];
-beforeEach(() => {
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
   lookups = [];
 });
 afterEach(() => cleanUp.disposeAsync());
@@ -1021,7 +1022,7 @@ test.each([
 ])('an invocation whose server is gone is finished by the next one, although its definition was %s', async (_, now) => {
   const blocked = Promise.withResolvers<void>();
   const never = tool({ ...lookUp, execute: () => blocked.promise.then(() => 'late') });
-  const file = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  const file = cleanUp.adopt(await openTestStore(), (one) => one.close());
   const first = await startInProcess(scriptedModel([LOOK_UP]), {
     store: file,
     tools: [never, pay],

@@ -2,9 +2,9 @@ import { request as httpRequest } from 'node:http';
 import type { Model, ModelReply } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { responseIdIn, startInProcess } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /** Answers requests that say so, and leaves the others waiting. `waiting` resolves when so many requests wait. */
 function waitingModel(): {
@@ -69,7 +69,7 @@ test('completions in progress are limited by the bytes of their conversations', 
 
 test('every route that reads a stored conversation is limited by its bytes', async () => {
   const { model, waiting } = waitingModel();
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   await using server = await startInProcess(model, { store, maxBytesInProgress: 7_600_000 });
   const post = { method: 'POST', headers: { 'content-type': 'application/json' } };
   const bodyOf = (body: object): RequestInit => ({ ...post, body: JSON.stringify(body) });
@@ -137,7 +137,7 @@ test('every route that reads a stored conversation is limited by its bytes', asy
 
 test('an export counts a run and its long results before it reads them', async () => {
   const { model, waiting } = waitingModel();
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const read: string[] = [];
   const watched: typeof store = {
     ...store,
@@ -176,7 +176,7 @@ test.each([
   ['completions', '/v1/chat/completions', { messages: [MESSAGE, { role: 'user', content: 'wait' }], stream: true }],
   ['messages', '/v1/messages', { messages: [MESSAGE, { role: 'user', content: 'wait' }], max_tokens: 9, stream: true }],
 ])('%s that are resumed are limited by their bytes, and stay in progress', async (_, path, request) => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const { model, waiting, count } = waitingModel();
   const server = await startInProcess(model, { store });
   const stop = new AbortController();
@@ -248,7 +248,7 @@ test('the pieces of large requests start in different turns of the event loop', 
       return answering.reply(...request);
     },
   };
-  const opened = sqliteStore(':memory:');
+  const opened = await openTestStore();
   const store = {
     ...opened,
     append: (...[run, entries, ...more]: Parameters<typeof opened.append>) => {

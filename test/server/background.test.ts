@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Model, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import OpenAI from 'openai';
 import type { Response, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
@@ -14,6 +14,7 @@ import { followBackground, postBackground } from './support/background-events.ts
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import type { StreamEvent } from './support/responses-client.ts';
 import { validateStream } from './support/stream-rules.ts';
+import { openTestStore } from './support/test-store.ts';
 
 let cleanUp: AsyncDisposableStack;
 let file: string;
@@ -26,7 +27,7 @@ beforeEach(async () => {
 });
 afterEach(() => cleanUp.disposeAsync());
 
-const openStore = (): SqliteStore => cleanUp.adopt(sqliteStore(file), (store) => store.close());
+const openStore = async (): Promise<Store> => cleanUp.adopt(await openTestStore(file), (store) => store.close());
 const start = async (...options: Parameters<typeof startInProcess>): Promise<InProcessServer> =>
   cleanUp.use(await startInProcess(...options));
 const clientOf = ({ url }: { readonly url: string }): OpenAI =>
@@ -109,8 +110,8 @@ describe('a background response, with the official client', () => {
 
   test('is cancelled, also at another server with the store, and its stream ends', async () => {
     const { model, reached } = heldModel();
-    const server = await start(model, { store: openStore() });
-    const other = clientOf(await start(scriptedModel([]), { store: openStore() }));
+    const server = await start(model, { store: await openStore() });
+    const other = clientOf(await start(scriptedModel([]), { store: await openStore() }));
     const { id } = await clientOf(server).responses.create({ model: 'm', input: 'Hi', background: true });
     await reached;
     expect(await other.responses.retrieve(id)).toMatchObject({ status: 'in_progress' });
@@ -152,7 +153,7 @@ describe('the stream of a background response', () => {
   });
 
   test('is cut without [DONE] when the server shuts down, and continues after the restart', async () => {
-    const store = openStore();
+    const store = await openStore();
     const held = heldModel();
     const server = await start(held.model, { store });
     const client = await postBackground(server.url, { input: 'Hi' });
@@ -171,7 +172,7 @@ describe('the stream of a background response', () => {
   });
 
   test('of one that cannot be resumed ends with its failure', async () => {
-    const store = openStore();
+    const store = await openStore();
     const held = heldModel();
     const server = await start(held.model, { store });
     const client = await postBackground(server.url, { input: 'Hi', model: 'm' });
@@ -196,7 +197,7 @@ describe('the stream of a background response', () => {
   });
 
   test('is deleted with the response', async () => {
-    const store = openStore();
+    const store = await openStore();
     const { url, send } = await start(scriptedModel(['Hello there.']), { store });
     const id = idIn(await (await postBackground(url, { input: 'Hi' })).ended);
     await send('DELETE', `/v1/responses/${id}`);
@@ -217,7 +218,7 @@ describe('the stream of a background response', () => {
 });
 
 test('the stream of a background response that waited for a result goes on when it is answered', async () => {
-  const store = openStore();
+  const store = await openStore();
   const server = await start(scriptedModel([{ calls: [{ name: 'ask' }] }, 'Done.']), { store, waitForAnswers: true });
   const tools = [{ type: 'function', name: 'ask', parameters: {} }];
   const before = await (await postBackground(server.url, { input: 'Hi', tools })).ended;
@@ -237,8 +238,8 @@ test('the stream of a background response that waited for a result goes on when 
 describe('the stream of another stored response', () => {
   test('is made from its output, also if it is in progress when the client asks for it', async () => {
     const { model, reached, release } = heldModel();
-    const server = await start(model, { store: openStore() });
-    const other = await start(scriptedModel([]), { store: openStore() });
+    const server = await start(model, { store: await openStore() });
+    const other = await start(scriptedModel([]), { store: await openStore() });
     const posted = server.post({ input: 'Hi' });
     await reached;
     const { body } = await other.send('GET', '/v1/runs');
@@ -264,7 +265,7 @@ describe('the stream of another stored response', () => {
 });
 
 test('50 background responses over a restart complete, and each call of a tool is in its output once', async () => {
-  const store = openStore();
+  const store = await openStore();
   const COUNT = 50;
   let waiting = 0;
   const all = Promise.withResolvers<void>();

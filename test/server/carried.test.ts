@@ -6,21 +6,22 @@ import { DatabaseSync } from 'node:sqlite';
 import { tool, type Event, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { sqliteStore, type Store } from '@treadle/store';
 import { backgroundTools, bashTool, local, todoReadTool, todoWriteTool, withBackground } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { postChat, type ChatEvent } from './support/chat-events.ts';
 import { TestChat } from './support/front-ends.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { openSocket } from './support/socket-client.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* What a message finds of those before it: memory, grants and narrowing. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
-beforeEach(() => {
+let store: Store;
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
 });
 afterEach(() => cleanUp.disposeAsync());
 

@@ -13,7 +13,6 @@ import { streamLoop, tool, type Policy } from '@treadle/core';
 import { scriptedModel, type ScriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { toAgUiResponse, toUIMessageStreamResponse } from '@treadle/core/web';
 import { hashKey } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { todoWriteTool } from '@treadle/tools';
 import { DefaultChatTransport } from 'ai';
 import { beforeEach, describe, expect, onTestFinished, test, vi } from 'vitest';
@@ -21,6 +20,7 @@ import { PDF, PNG } from './support/fixture.ts';
 import { heldStep, TestChat, withTools } from './support/front-ends.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { frameReader } from './support/sse-frames.ts';
+import { openTestStore } from './support/test-store.ts';
 
 const time = tool({ name: 'time', description: '', effect: 'pure', execute: () => '12:00' });
 const pay = tool({ name: 'pay', description: '', needsApproval: true, touches: () => [], execute: () => 'paid' });
@@ -347,7 +347,7 @@ describe('an agent of AG-UI', () => {
 
   test('goes on after an interrupt that has expired was cancelled, with or without a message', async () => {
     using model = scriptedModel([PAY, 'It was not paid.', 'Hello.']);
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     onTestFinished(() => store.close());
     const agent = await (async () => {
       await using server = await startInProcess(model, { ...withTools(pay), store });
@@ -498,7 +498,7 @@ describe('tools of the front end', () => {
 
   test('that fail are errors for the model, also after a restart of the server', async () => {
     using model = scriptedModel([picks, 'Never mind.']);
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     onTestFinished(() => store.close());
     const agent = await (async () => {
       await using server = await startInProcess(model, { store });
@@ -700,7 +700,7 @@ async function runQuietly(agent: HttpAgent, parameters: RunAgentParameters): Pro
 
 test('a stream that the server cannot continue ends with an error in the protocol of the client', async () => {
   const model = scriptedModel([PAY, PAY, 'Paid.', 'Paid.']);
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   onTestFinished(() => store.close());
   await using server = await startInProcess(model, { ...withTools(pay), store });
   const chat = new TestChat(server, 'c');
@@ -731,7 +731,7 @@ class ConnectingAgent extends HttpAgent {
 }
 
 test('a stream that ends because the server shuts down says so, and is resumed after the restart', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   onTestFinished(() => store.close());
   const [one, two] = [heldStep(), heldStep()];
   const steps: ScriptStep[] = [{ text: 'Let me look. ', calls: [{ name: 'time' }] }];

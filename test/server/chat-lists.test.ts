@@ -2,11 +2,11 @@ import { HttpAgent, type Message as AgMessage } from '@ag-ui/client';
 import { tool, type Message } from '@treadle/core';
 import { scriptedModel, type ScriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import type { UIMessage } from 'ai';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { heldStep, TestChat, withTools } from './support/front-ends.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /*
  * What the model gets for the list of messages that a front end sends. Texts are `role: text`, calls `call: name arguments`,
@@ -311,7 +311,7 @@ describe('a chat of the AI SDK', () => {
 
   test('continues after an approval and after a restart of the server', async () => {
     using model = scriptedModel([{ calls: [{ name: 'pay' }] }, 'Paid.', 'Two.', 'Three.', 'Four.']);
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     onTestFinished(() => store.close());
     const chat = await (async () => {
       await using server = await startInProcess(model, { ...withTools(pay), store });
@@ -449,7 +449,7 @@ describe('a chat of the AI SDK', () => {
   });
 
   test('has its instructions and its own messages after its process died before the run started', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     onTestFinished(() => store.close());
     await using server = await startInProcess(scriptedModel(['One.']), { store });
     const chat = new TestChat(server, 'c');

@@ -6,23 +6,25 @@ import { setImmediate } from 'node:timers/promises';
 import { tool, type Guardrail, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey, type ApiKey } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { local, readTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
-let store: SqliteStore;
+let store: Store;
 
-beforeEach(() => {
-  store = sqliteStore(':memory:');
+beforeEach(async () => {
+  store = await openTestStore();
 });
 afterEach(() => store.close());
 
 /** Stores of two processes in the same file. */
-async function openStores(): Promise<readonly [SqliteStore, SqliteStore] & AsyncDisposable> {
+async function openStores(): Promise<readonly [Store, Store] & AsyncDisposable> {
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-chat-'));
-  const both = [0, 1].map(() => sqliteStore(path.join(folder, 'runs.db'))) as unknown as [SqliteStore, SqliteStore];
+  const file = path.join(folder, 'runs.db');
+  const both: [Store, Store] = [await openTestStore(file), await openTestStore(file)];
   return Object.assign(both, {
     async [Symbol.asyncDispose]() {
       for (const one of both) await one.close();
@@ -352,7 +354,7 @@ describe('attachments', () => {
     await using cleanUp = new AsyncDisposableStack();
     cleanUp.defer(() => rm(folder, { recursive: true }));
     const file = path.join(folder, 'runs.db');
-    const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+    const own = cleanUp.adopt(await openTestStore(file), (one) => one.close());
     const raw = cleanUp.adopt(new DatabaseSync(file, { readOnly: true }), (one) => one.close());
     const charsStored = (): unknown => raw.prepare('SELECT sum(length(text)) AS chars FROM texts').get()!['chars'];
     using model = scriptedModel(['One.', 'Two.', 'Three.']);

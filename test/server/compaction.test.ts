@@ -1,12 +1,12 @@
 import { textOf, tool, type Message, type ModelRequest } from '@treadle/core';
 import { scriptedModel, type ScriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { eventProblems, schemaProblems } from './support/schema-check.ts';
 import { openSocket } from './support/socket-client.ts';
+import { openTestStore } from './support/test-store.ts';
 
 const lines = ({ messages }: ModelRequest): string[] =>
   messages.map(({ role, content }: Message) => `${role}: ${textOf(content as Parameters<typeof textOf>[0])}`);
@@ -213,7 +213,7 @@ describe('context_management', () => {
     });
 
     test('in the background, also after another process has resumed it', async () => {
-      const store = sqliteStore(':memory:');
+      const store = await openTestStore();
       onTestFinished(() => store.close());
       const summarised = scriptedModel(['Many words.', () => new Promise<string>(() => {})]);
       const before = await startInProcess(summarised, { store });
@@ -283,7 +283,7 @@ describe('a response that grows above the threshold over its own turns', () => {
   });
 
   test('once, also after another process has resumed it', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     onTestFinished(() => store.close());
     const hangs = (): Promise<string> => new Promise(() => {});
     const model = scriptedModel([...SCRIPT.slice(0, 5), hangs]);

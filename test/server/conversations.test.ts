@@ -1,7 +1,7 @@
 import { textOf, tool, type Message, type Model, type ModelRequest, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import fc from 'fast-check';
 import OpenAI from 'openai';
 import type { ConversationItem } from 'openai/resources/conversations/items';
@@ -11,12 +11,13 @@ import { postChat } from './support/chat-events.ts';
 import { WEATHER } from './support/fixture.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { openSocket } from './support/socket-client.ts';
+import { openTestStore } from './support/test-store.ts';
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
-beforeEach(() => {
+let store: Store;
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
 });
 afterEach(() => cleanUp.disposeAsync());
 
@@ -273,7 +274,7 @@ describe('a response with a conversation', () => {
   ])('while an item is deleted: $second gets a 409', async ({ first, left }) => {
     let meanwhile: (() => Promise<unknown>) | undefined;
     // Called when what comes second has read the conversation.
-    const acquire: SqliteStore['acquire'] = async (run, ...more) => {
+    const acquire: Store['acquire'] = async (run, ...more) => {
       const act = run.startsWith(first) ? meanwhile : undefined;
       if (act) meanwhile = undefined;
       await act?.();

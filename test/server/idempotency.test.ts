@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { tool, TreadleError } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type ServerStore } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { startProvider, type Provider, type Script } from '../provider/provider.ts';
@@ -13,6 +12,7 @@ import { call, SERVER_TOOLS, WEATHER } from './support/fixture.ts';
 import { startInProcess } from './support/in-process.ts';
 import { responsesClient, textIn, type ResponsesClient, type StreamEvent } from './support/responses-client.ts';
 import { modelOf, startServer, type ServerProcess, type ServerSettings } from './support/server-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 // Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
@@ -497,7 +497,7 @@ test('a request that waits for one that fails before it has output is processed 
 });
 
 test.each(KINDS)('%s whose end was not stored is ended by the repeated request', async (_, path, body) => {
-  const store = sqliteStore(join(folder, `end-${newKey()}.db`));
+  const store = await openTestStore(join(folder, `end-${newKey()}.db`));
   const broken: ServerStore = {
     ...store,
     requests: {
@@ -539,7 +539,7 @@ describe('after 24 hours', () => {
 
   test('a key can be used again, and what was stored for it alone is deleted', async () => {
     vi.useFakeTimers({ toFake: ['Date', 'setInterval', 'clearInterval'], now: 1_000_000 });
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     let performed = 0;
     const count = tool({ name: 'count', description: '', execute: () => String(++performed) });
     const script = [1, 2, 3, 4].flatMap(() => [{ calls: [{ name: 'count' }] }, 'Done.']);

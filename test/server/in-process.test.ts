@@ -3,10 +3,10 @@ import { tool, TreadleError, type Model, type Policy, type Tool } from '@treadle
 import { scriptedModel } from '@treadle/core/testing';
 import { openaiChat } from '@treadle/models/openai-chat';
 import { hashKey, newLog, type ServerStore } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { eventTypesIn, responseIdIn, startInProcess } from './support/in-process.ts';
 import { responsesClient, textIn } from './support/responses-client.ts';
+import { openTestStore } from './support/test-store.ts';
 
 describe('tool_choice "required" without any tool', () => {
   test.each([
@@ -54,7 +54,7 @@ describe('a provider beyond the limits of a reply', () => {
 test('a run that waits for an approval is cancelled, because the client is told that it failed', async () => {
   let paid = false;
   const pay = tool({ name: 'pay', description: '', needsApproval: true, execute: () => (paid = true) });
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const model = scriptedModel([{ calls: [{ name: 'pay' }] }]);
   await using server = await startInProcess(model, { store, tools: [pay], defaultTools: ['pay'] });
   const { text } = await server.post({ input: 'x' });
@@ -103,16 +103,19 @@ test('an answer is checked against a small schema that applies to it exponential
 });
 
 describe('a failing store', () => {
-  const storeWith = (broken: Partial<ServerStore>): ServerStore => ({ ...sqliteStore(':memory:'), ...broken });
+  const storeWith = async (broken: Partial<ServerStore>): Promise<ServerStore> => ({
+    ...(await openTestStore()),
+    ...broken,
+  });
   const failDisk = async (): Promise<never> => {
     throw new Error('disk /secret/place');
   };
-  const stores: [string, () => ServerStore][] = [
+  const stores: [string, () => Promise<ServerStore>][] = [
     ['append', () => storeWith({ append: failDisk })],
     [
       'finish',
-      () => {
-        const store = sqliteStore(':memory:');
+      async () => {
+        const store = await openTestStore();
         return { ...store, requests: { ...store.requests, finish: failDisk } };
       },
     ],
@@ -121,7 +124,7 @@ describe('a failing store', () => {
   test.each(stores)(
     'in %s: a stream ends with an error, a JSON request gets 503, and neither shows details or says that it failed',
     async (_, storeOf) => {
-      const store = storeOf();
+      const store = await storeOf();
       await using server = await startInProcess(scriptedModel(['Hello.', 'Hello.']), { store, maxConcurrentRuns: 1 });
       const { text } = await server.post({ input: 'x', stream: true });
       expect(eventTypesIn(text).slice(0, 2)).toEqual(['response.created', 'response.in_progress']);
@@ -136,7 +139,7 @@ describe('a failing store', () => {
   );
 
   test('in acquire: no response is created, and the request gets 500 without details', async () => {
-    const store = storeWith({ acquire: failDisk });
+    const store = await storeWith({ acquire: failDisk });
     await using server = await startInProcess(scriptedModel([]), { store, maxConcurrentRuns: 1 });
     for (const stream of [true, false, true]) {
       const { status, text } = await server.post({ input: 'x', stream });
@@ -147,7 +150,7 @@ describe('a failing store', () => {
   });
 
   test('in create: no process drives the response any more', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await openTestStore();
     const acquired: string[] = [];
     const broken: ServerStore = {
       ...store,
@@ -182,7 +185,7 @@ test('counts referenced items in the size of the input', async () => {
 });
 
 test('a response that cannot be resumed after a restart fails and keeps its output', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const started = Promise.withResolvers<void>();
   const look: Tool = tool({ name: 'look', description: 'Looks', effect: 'pure', execute: () => 'seen' });
   const wait: Tool = tool({
@@ -270,7 +273,7 @@ test('encrypted reasoning is valid for all servers with the same store, for its 
       return { type: 'reply', content: [thought, { type: 'text', text: 'a' }], finish: 'stop', usage, model: 'm' };
     },
   };
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const keys = ['ann', 'bob'].map((name) => {
     return { name, hash: hashKey(`tk_${name}`), tenant: name, scopes: ['agents:invoke'] as const };
   });
@@ -304,7 +307,7 @@ test('encrypted reasoning is valid for all servers with the same store, for its 
 });
 
 test('a response that another process has taken over ends its stream with an error, or returns 409', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const append = async (): Promise<never> => {
     throw new TreadleError('lease-lost', 'It is driven by process 7.');
   };
@@ -317,7 +320,7 @@ test('a response that another process has taken over ends its stream with an err
 });
 
 test('resumed responses count towards maxConcurrentRuns', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const gate = Promise.withResolvers<void>();
   let requests = 0;
   const hanging: Model = { id: 'm', reply: () => new Promise(() => void requests++) };
@@ -348,7 +351,7 @@ test('resumed responses count towards maxConcurrentRuns', async () => {
 
 test('a response is in progress until its end is stored', async () => {
   using model = scriptedModel(['Hello.', 'Hello again.']);
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const arrived = Promise.withResolvers<void>();
   const released = Promise.withResolvers<void>();
   const slowResponses: typeof store.requests = {

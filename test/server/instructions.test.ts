@@ -1,18 +1,19 @@
 import { agentRegistry } from '@treadle/core/named-agents';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { treadleServer } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { postChat } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* What the model is told: by the server, by the conversation, and by the request. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
-beforeEach(() => {
+let store: Store;
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
 });
 afterEach(() => cleanUp.disposeAsync());
 

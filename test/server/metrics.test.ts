@@ -1,13 +1,14 @@
 import { agentTool, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type ApiKey } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startInProcess } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
-let store: SqliteStore;
-beforeEach(() => {
-  store = sqliteStore(':memory:');
+let store: Store;
+beforeEach(async () => {
+  store = await openTestStore();
 });
 afterEach(() => store.close());
 

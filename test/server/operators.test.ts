@@ -2,9 +2,9 @@ import { tool, type Model, type ModelReply } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { router } from '@treadle/models';
 import { hashKey, newKey, newLog, newMetrics, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 type Line = Readonly<Record<string, unknown>>;
 
@@ -131,7 +131,7 @@ test('a run that fails says why, and one with a fallback which model replied', a
 });
 
 test('a start says how many runs were recovered, and the metrics count them', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const replying = Promise.withResolvers<void>();
   const hangs: ScriptStep = (_, signal) =>
     new Promise((_resolve, reject) => {

@@ -3,13 +3,13 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type AssistantPart, type Model, type Tool } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
 import { describe, expect, test } from 'vitest';
 import { followBackground, postBackground } from './support/background-events.ts';
 import { followChat, partsSeen, postChat, type ChatEvent, type EventsClient } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import type { StreamEvent } from './support/responses-client.ts';
 import { validateStream } from './support/stream-rules.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /** Called at each point of a run where its process may die. Never resolves at the point where it does. */
 type Reach = (point: string) => Promise<void>;
@@ -124,8 +124,9 @@ describe.each<Api<never>>([CHAT as Api<never>, BACKGROUND as Api<never>])('a cli
     const folder = await mkdtemp(path.join(tmpdir(), 'treadle-reconnect-'));
     await using cleanUp = new AsyncDisposableStack();
     cleanUp.defer(() => rm(folder, { recursive: true }));
-    const openStore = () => cleanUp.adopt(sqliteStore(path.join(folder, 'runs.db')), (store) => store.close());
-    const [first, second] = [openStore(), openStore()];
+    const openStore = async () =>
+      cleanUp.adopt(await openTestStore(path.join(folder, 'runs.db')), (store) => store.close());
+    const [first, second] = [await openStore(), await openStore()];
     const died = Promise.withResolvers<void>();
     const reach: Reach = async (point) => {
       if (point !== lost) return;
@@ -167,8 +168,9 @@ test('a client that reconnects to another server does not wait until that one lo
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-reconnect-'));
   await using cleanUp = new AsyncDisposableStack();
   cleanUp.defer(() => rm(folder, { recursive: true }));
-  const openStore = () => cleanUp.adopt(sqliteStore(path.join(folder, 'runs.db')), (store) => store.close());
-  const [first, second] = [openStore(), openStore()];
+  const openStore = async () =>
+    cleanUp.adopt(await openTestStore(path.join(folder, 'runs.db')), (store) => store.close());
+  const [first, second] = [await openStore(), await openStore()];
   const started = Promise.withResolvers<void>();
   const lost: Reach = async () => {
     started.resolve();
@@ -195,8 +197,9 @@ test('an answer whose process was lost keeps its text if it is stopped at anothe
   const folder = await mkdtemp(path.join(tmpdir(), 'treadle-reconnect-'));
   await using cleanUp = new AsyncDisposableStack();
   cleanUp.defer(() => rm(folder, { recursive: true }));
-  const openStore = () => cleanUp.adopt(sqliteStore(path.join(folder, 'runs.db')), (store) => store.close());
-  const [first, second] = [openStore(), openStore()];
+  const openStore = async () =>
+    cleanUp.adopt(await openTestStore(path.join(folder, 'runs.db')), (store) => store.close());
+  const [first, second] = [await openStore(), await openStore()];
   const lost: Reach = (point) => (point.endsWith('word 2') ? new Promise(() => {}) : Promise.resolve());
   const server = cleanUp.use(await startInProcess(stepwiseModel(lost), { store: first }));
   const other = cleanUp.use(await startInProcess(stepwiseModel(lost), { store: second }));

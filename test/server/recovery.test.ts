@@ -6,7 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { forkRun, tool, TreadleError, type Model, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, type ServerStore } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { sqliteStore, type SqliteStore, type Store } from '@treadle/store';
 import OpenAI from 'openai';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { startProvider } from '../provider/provider.ts';
@@ -16,10 +16,11 @@ import { limitedStore, type LimitedStore } from './support/limited-store.ts';
 import { textIn, responsesClient, type WireResponse } from './support/responses-client.ts';
 import { modelOf, startServer } from './support/server-process.ts';
 import { streamClient } from './support/stream-client.ts';
+import { openTestStore } from './support/test-store.ts';
 
 let folder: string;
 let file: string;
-let stores: SqliteStore[];
+let stores: Store[];
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'treadle-recovery-'));
@@ -31,14 +32,21 @@ afterEach(async () => {
   await rm(folder, { recursive: true });
 });
 
-function openStore(): SqliteStore {
+async function openStore(): Promise<Store> {
+  const store = await openTestStore(file);
+  stores.push(store);
+  return store;
+}
+
+/** For what SQLite does on a full disk. */
+function openSqliteStore(): SqliteStore {
   const store = sqliteStore(file);
   stores.push(store);
   return store;
 }
 
 /** A store that other methods of its `responses` replace. */
-function withResponses(store: SqliteStore, responses: Partial<SqliteStore['requests']>): ServerStore {
+function withResponses(store: Store, responses: Partial<Store['requests']>): ServerStore {
   return { ...store, requests: { ...store.requests, ...responses } };
 }
 
@@ -84,9 +92,9 @@ const REST: readonly ScriptStep[] = [LOOKING, LOOKING, 'Done.'];
 
 describe('two servers that recover the same response', () => {
   test('store all items, also if one of them is slow to read the journal', async () => {
-    const [id = ''] = await leaveInProgress(openStore(), 1);
+    const [id = ''] = await leaveInProgress(await openStore(), 1);
     const { reached, release, pass } = gate();
-    const slow = openStore();
+    const slow = await openStore();
     let isFound = false;
     const slowStore: ServerStore = {
       ...withResponses(slow, {
@@ -103,7 +111,7 @@ describe('two servers that recover the same response', () => {
     };
     const starting = startInProcess(scriptedModel(REST), { store: slowStore, tools: [look] });
     await reached;
-    await using other = await startInProcess(scriptedModel(REST), { store: openStore(), tools: [look] });
+    await using other = await startInProcess(scriptedModel(REST), { store: await openStore(), tools: [look] });
     if (other.recovered > 0) await other.getEnded(id);
     release();
     const server = await starting;
@@ -117,7 +125,7 @@ describe('two servers that recover the same response', () => {
 
   test('leave it to the server that is creating it, also if their clocks differ', async () => {
     const { reached, release, pass } = gate();
-    const slow = openStore();
+    const slow = await openStore();
     const slowStore = withResponses(slow, {
       async create(record) {
         await slow.requests.create({ ...record, createdAt: record.createdAt - 60_000 });
@@ -127,7 +135,7 @@ describe('two servers that recover the same response', () => {
     await using server = await startInProcess(scriptedModel(['Done.']), { store: slowStore });
     const posted = server.post({ input: 'x' });
     await reached;
-    await using other = await startInProcess(scriptedModel([]), { store: openStore() });
+    await using other = await startInProcess(scriptedModel([]), { store: await openStore() });
     expect(other.recovered).toBe(0);
     release();
     const response = JSON.parse((await posted).text) as WireResponse;
@@ -137,7 +145,7 @@ describe('two servers that recover the same response', () => {
 
   test('leave it to the server that is storing its end', async () => {
     const { reached, release, pass } = gate();
-    const slow = openStore();
+    const slow = await openStore();
     const slowStore = withResponses(slow, {
       async finish(...ended) {
         await pass();
@@ -147,7 +155,7 @@ describe('two servers that recover the same response', () => {
     await using server = await startInProcess(scriptedModel(['Done.']), { store: slowStore });
     const posted = server.post({ input: 'x' });
     await reached;
-    await using other = await startInProcess(scriptedModel([]), { store: openStore() });
+    await using other = await startInProcess(scriptedModel([]), { store: await openStore() });
     expect(other.recovered).toBe(0);
     release();
     const response = JSON.parse((await posted).text) as WireResponse;
@@ -157,7 +165,7 @@ describe('two servers that recover the same response', () => {
   });
 
   test('report the response that was stored first', async () => {
-    const store = openStore();
+    const store = await openStore();
     const first = { output: ['stored first'] };
     await using server = await startInProcess(scriptedModel(['Second.', 'Second.']), {
       store: withResponses(store, {
@@ -238,7 +246,7 @@ describe('a response that was interrupted while it ended with max_output_tokens'
     ['a call for the client was cut off', 'before the end of the run', { tools: [ask] }, clientCall],
     ['a call for the client was cut off', 'after the end of the run', { tools: [ask] }, clientCall],
   ])('ends the same way when it is resumed (%s, interrupted %s)', async (_, when, request, step) => {
-    const store = openStore();
+    const store = await openStore();
     const fail = async (): Promise<never> => {
       throw new TreadleError('store-full', 'The disk is full.');
     };
@@ -273,7 +281,7 @@ describe('a full disk in the middle of a response', () => {
   ])(
     'in %s is reported as an interruption, and the response completes when there is space',
     async (_, script, whole) => {
-      const { store, fill, free } = limitedStore(openStore);
+      const { store, fill, free } = limitedStore(openSqliteStore);
       const [first, ...rest] = script;
       const filling: Model = scriptedModel([
         () => {
@@ -309,7 +317,7 @@ describe('a full disk in the middle of a response', () => {
   );
 
   test('at the next start leaves the response in progress', async () => {
-    const store = openStore();
+    const store = await openStore();
     const [id = ''] = await leaveInProgress(store, 1);
     for (const broken of ['acquire', 'append', 'read'] as const) {
       const fail = async (): Promise<never> => {
@@ -325,7 +333,7 @@ describe('a full disk in the middle of a response', () => {
   });
 
   test('is a 503 for a client that waits for JSON, which does not send the request again', async () => {
-    const { store, fill, free } = limitedStore(openStore);
+    const { store, fill, free } = limitedStore(openSqliteStore);
     const { reached, release, pass } = gate();
     const model = scriptedModel([
       async () => {
@@ -352,7 +360,7 @@ describe('a full disk in the middle of a response', () => {
 });
 
 test('a stream reports a failure only when it is stored', async () => {
-  const store = openStore();
+  const store = await openStore();
   const { reached, release, pass } = gate();
   const error = { code: 'network', message: 'No connection.', retryable: false } as const;
   const model: Model = { id: 'm', reply: async () => ({ type: 'failure', error }) };
@@ -376,7 +384,7 @@ test('a stream reports a failure only when it is stored', async () => {
 });
 
 test('a tenant at its limit does not keep the responses of others from being resumed', async () => {
-  const store = openStore();
+  const store = await openStore();
   const keys = ['ann', 'bob'].map((name) => ({ name, hash: hashKey(`tk_${name}`), tenant: name }));
   const as = (name: string): Record<string, string> => ({ authorization: `Bearer tk_${name}` });
   let requests = 0;
@@ -399,7 +407,7 @@ test('a tenant at its limit does not keep the responses of others from being res
 });
 
 test('a response with a damaged journal fails, and the others are resumed', async () => {
-  const store = openStore();
+  const store = await openStore();
   const [damaged = '', intact = ''] = await leaveInProgress(store, 2);
   const db = new DatabaseSync(file);
   db.prepare(`UPDATE entries SET entry = '{' WHERE seq = 1 AND run = (SELECT id FROM runs WHERE run = ?)`).run(damaged);
@@ -410,7 +418,7 @@ test('a response with a damaged journal fails, and the others are resumed', asyn
 });
 
 test('a fork whose name starts with the id of a response is not deleted with it', async () => {
-  const store = openStore();
+  const store = await openStore();
   await using server = await startInProcess(scriptedModel(['Hello.']), { store });
   const { id } = JSON.parse((await server.post({ input: 'x' })).text) as { id: string };
   const fork = await forkRun({ journal: store, runId: id, at: 1, newRunId: `${id}.what-if` });
@@ -423,7 +431,7 @@ test.each([
   ['on a full disk', ({ fill }: LimitedStore) => fill()],
   ['that is read-only', ({ db }: LimitedStore) => db.exec('PRAGMA query_only = ON')],
 ])('/readyz reports a store %s, which can still be read', async (_, breakStore) => {
-  const limited = limitedStore(openStore);
+  const limited = limitedStore(openSqliteStore);
   const { store, db, free } = limited;
   await using server = await startInProcess(scriptedModel([]), { store });
   const ready = async (): Promise<number> => (await fetch(`${server.url}/readyz`)).status;

@@ -1,11 +1,11 @@
 import type { JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import OpenAI from 'openai';
 import type { Response } from 'openai/resources/responses/responses';
 import { expect, test } from 'vitest';
 import { startInProcess } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 interface Page {
   readonly object: string;
@@ -58,7 +58,7 @@ test('the responses of a tenant are listed in pages, without those that are not 
 });
 
 test('finds responses behind more than ten thousand runs of other APIs', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await openTestStore();
   const model = scriptedModel(['Hi.']);
   await using server = await startInProcess(model, { store });
   const { id } = JSON.parse((await server.post({ input: 'Hi' })).text) as { id: string };

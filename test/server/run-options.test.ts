@@ -5,18 +5,19 @@ import { handoff, replay, tool, type Answer, type Event } from '@treadle/core';
 import { memoryBudgets } from '@treadle/core/budgets';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { postChat } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* What reaches the runs of every API: the facts in headers, and options of the library. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
-beforeEach(() => {
+let store: Store;
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
 });
 afterEach(() => cleanUp.disposeAsync());
 
@@ -252,7 +253,7 @@ test('a filter redacts a result before anything of it is sent or stored, and pri
     rm(one, { recursive: true }),
   );
   const file = path.join(folder, 'treadle.db');
-  const stored = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+  const stored = cleanUp.adopt(await openTestStore(file), (one) => one.close());
   const SECRET = 'sk-very-secret';
   const show = tool({
     name: 'show',

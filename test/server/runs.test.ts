@@ -16,27 +16,28 @@ import {
 } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, newLog, treadleServer, type ApiKey, type ServerStore } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { questionTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
 import { readRunEvents } from './support/run-events.ts';
 import { frameReader } from './support/sse-frames.ts';
+import { openTestStore } from './support/test-store.ts';
 
 let folder: string;
-let opened: SqliteStore[];
-let store: SqliteStore;
+let opened: Store[];
+let store: Store;
 
 /** A store on a file, for tests with several servers. */
-const openStore = (): SqliteStore => {
-  const one = sqliteStore(path.join(folder, 'runs.db'));
+const openStore = async (): Promise<Store> => {
+  const one = await openTestStore(path.join(folder, 'runs.db'));
   opened.push(one);
   return one;
 };
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'treadle-runs-'));
-  store = sqliteStore(':memory:');
+  store = await openTestStore();
   opened = [store];
 });
 afterEach(async () => {
@@ -335,11 +336,11 @@ describe('answers', () => {
   });
 
   test('can be given at another server, which continues the run', async () => {
-    store = openStore();
+    store = await openStore();
     const first = await startInProcess(scriptedModel([PAY]), { ...settings, store });
     const { id, digest } = await paused(first);
     await first[Symbol.asyncDispose]();
-    await using second = await startInProcess(scriptedModel(['Paid.']), { ...settings, store: openStore() });
+    await using second = await startInProcess(scriptedModel(['Paid.']), { ...settings, store: await openStore() });
     expect(second.recovered).toBe(0);
     const { status } = await second.send('POST', `/v1/runs/${id}/answers`, { answers: [{ ...approval, digest }] });
     expect(status).toBe(200);
@@ -401,7 +402,7 @@ describe('answers', () => {
   });
 
   test('to client calls may have images, files and facts about an error', async () => {
-    store = openStore();
+    store = await openStore();
     const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
     const model = scriptedModel([{ calls: [{ name: 'weather' }] }, 'Seen.']);
     await using server = await startInProcess(model, { store });
@@ -430,7 +431,7 @@ describe('answers', () => {
   });
 
   test('to client calls survive the death of the server that got them', async () => {
-    store = openStore();
+    store = await openStore();
     const weather = { type: 'function', name: 'weather', parameters: { type: 'object', properties: {} } };
     const asked = Promise.withResolvers<void>();
     const hang = (): Promise<never> => {
@@ -449,7 +450,7 @@ describe('answers', () => {
     await asked.promise;
     expect(await first.get(id)).toMatchObject({ status: 'in_progress' });
     await first[Symbol.asyncDispose]();
-    await using second = await startInProcess(scriptedModel(['It rains.']), { store: openStore() });
+    await using second = await startInProcess(scriptedModel(['It rains.']), { store: await openStore() });
     expect(second.recovered).toBe(1);
     expect(JSON.stringify(await second.getEnded(id))).toContain('It rains.');
   });
@@ -523,11 +524,11 @@ describe('the events of a run', () => {
   });
 
   test('arrive while it runs, at the server that drives it and at another one', async () => {
-    store = openStore();
+    store = await openStore();
     const { hold, started, release } = heldTool();
     const settings = { tools: [hold], defaultTools: ['hold'] };
     await using server = await startInProcess(scriptedModel(twoCalls), { ...settings, store });
-    await using other = await startInProcess(scriptedModel([]), { ...settings, store: openStore() });
+    await using other = await startInProcess(scriptedModel([]), { ...settings, store: await openStore() });
     const posted = server.post({ input: 'Go' });
     await started;
     const [{ runId: id }] = (await store.list()) as readonly [RunSummary];
@@ -544,7 +545,7 @@ describe('the events of a run', () => {
   });
 
   test('are complete for a client that reads before and after a restart', async () => {
-    store = openStore();
+    store = await openStore();
     const { hold, started, release } = heldTool();
     const settings = { tools: [hold], defaultTools: ['hold'] };
     const first = await startInProcess(scriptedModel(twoCalls), { ...settings, store });
@@ -557,7 +558,7 @@ describe('the events of a run', () => {
     expect(await before.ended).toContain('[DONE]');
     await posted;
     release();
-    await using second = await startInProcess(scriptedModel(['Done.']), { ...settings, store: openStore() });
+    await using second = await startInProcess(scriptedModel(['Done.']), { ...settings, store: await openStore() });
     const after = await readRunEvents(second.url, id, { after: before.entries.at(-1)!.seq });
     await after.ended;
     expect([...before.entries, ...after.entries]).toEqual(await store.read(id));
@@ -606,12 +607,12 @@ describe('the changes of all runs', () => {
   }
 
   test('are sent to the clients of the tenant, at every server with the store, until it shuts down', async () => {
-    store = openStore();
+    store = await openStore();
     const { hold, started, release } = heldTool();
     const settings = { tools: [hold], defaultTools: ['hold'], keys: KEYS };
     const model = scriptedModel([{ calls: [{ name: 'hold' }] }, 'Done.']);
     const server = await startInProcess(model, { ...settings, store });
-    await using other = await startInProcess(scriptedModel([]), { ...settings, store: openStore() });
+    await using other = await startInProcess(scriptedModel([]), { ...settings, store: await openStore() });
     const own = await readChanges(server.url, as('see'));
     const elsewhere = await readChanges(other.url, as('ann'));
     const foreign = await readChanges(server.url, as('bob'));

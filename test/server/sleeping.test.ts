@@ -5,19 +5,20 @@ import { setImmediate } from 'node:timers/promises';
 import { Parked, tool, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import type { ServerStore } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { startProvider } from '../provider/provider.ts';
 import { call, SERVER_TOOLS } from './support/fixture.ts';
 import { responseIdIn, startInProcess } from './support/in-process.ts';
 import { modelOf, startServer } from './support/server-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 let folder: string;
-let store: SqliteStore;
+let store: Store;
 
 beforeEach(async () => {
   folder = await mkdtemp(path.join(tmpdir(), 'treadle-sleeping-'));
-  store = sqliteStore(path.join(folder, 'runs.db'));
+  store = await openTestStore(path.join(folder, 'runs.db'));
 });
 afterEach(async () => {
   await store.close();

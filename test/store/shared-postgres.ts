@@ -33,6 +33,16 @@ async function sharedServer(): Promise<string> {
   }
 }
 
+/** The URL of a database of the shared server, which is created if it does not exist. */
+export async function databaseUrl(name: string): Promise<string> {
+  const server = await sharedServer();
+  await withClient(server, async (client) => {
+    const { rowCount } = await client.query('SELECT 1 FROM pg_database WHERE datname = $1', [name]);
+    if (rowCount === 0) await client.query(`CREATE DATABASE ${name}`);
+  });
+  return server.replace(/\/postgres$/, `/${name}`);
+}
+
 /** A database of its own for a test file, in which a test can open stores. */
 export interface TestDatabase extends AsyncDisposable {
   readonly url: string;
@@ -45,10 +55,8 @@ export interface TestDatabase extends AsyncDisposable {
 let databases = 0;
 
 export async function testDatabase(): Promise<TestDatabase> {
-  const server = await sharedServer();
   const name = `test_${process.pid}_${databases++}`;
-  await withClient(server, (client) => client.query(`CREATE DATABASE ${name}`));
-  const url = server.replace(/\/postgres$/, `/${name}`);
+  const url = await databaseUrl(name);
   // Creates the tables.
   await (await postgresStore(url)).close();
   const opened: PostgresStore[] = [];
@@ -68,7 +76,7 @@ export async function testDatabase(): Promise<TestDatabase> {
     },
     async [Symbol.asyncDispose]() {
       await closeAll();
-      await withClient(server, (client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+      await withClient(await sharedServer(), (client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
     },
   };
 }

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import type { Model } from '@treadle/core';
 import { newLog, treadleServer, type ServerStore, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
+import { openTestStore } from './test-store.ts';
 
 /** A server in the process of the test. */
 export interface InProcessServer extends AsyncDisposable {
@@ -30,7 +30,7 @@ export async function startInProcess(
   model: Model,
   options: Partial<TreadleServerOptions> & { readonly store?: ServerStore } = {},
 ): Promise<InProcessServer> {
-  const store = options.store ?? sqliteStore(':memory:');
+  const store = options.store ?? (await openTestStore());
   const models = { default: 'm', models: new Map([['m', model]]) };
   const server = treadleServer({
     port: 0,

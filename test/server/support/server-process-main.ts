@@ -5,13 +5,13 @@ import { getHeapSpaceStatistics } from 'node:v8';
 import { Parked, tool, type Model, type Tool } from '@treadle/core';
 import { anthropic, google, ollama, openaiChat, openaiResponses } from '@treadle/models';
 import { newLog, treadleServer } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import type { ResourceUsage, ServerMessage, ServerOrder, StartParameters } from './server-process.ts';
+import { openNamedStore } from './test-store.ts';
 
 const FORMS = { 'openai-chat': openaiChat, 'openai-responses': openaiResponses, anthropic, google, ollama } as const;
 
-const { provider, settings } = JSON.parse(process.env['TREADLE_TEST_SERVER']!) as StartParameters;
-const { store: file = ':memory:', logLevel = 'error', hangsOnAppend = false, ...options } = settings;
+const { provider, store: storeName, settings } = JSON.parse(process.env['TREADLE_TEST_SERVER']!) as StartParameters;
+const { store: _, logLevel = 'error', hangsOnAppend = false, ...options } = settings;
 
 /** `s3/openai-chat` is script s3, requested in that wire form. With the suffix `/whole` the model does not stream. */
 class ScriptModels extends Map<string, Model> {
@@ -31,7 +31,7 @@ class ScriptModels extends Map<string, Model> {
 
 const sendMessage = (message: ServerMessage): void => void process.send!(message);
 const { tools, release } = testTools((tag) => sendMessage({ type: 'held', tag }));
-const store = sqliteStore(file);
+const store = await openNamedStore(storeName);
 const server = treadleServer({
   port: 0,
   models: { default: 's0/openai-chat', models: new ScriptModels() },

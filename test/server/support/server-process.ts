@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import type { TreadleServerOptions } from '@treadle/server';
 import type { Provider, Script } from '../../provider/provider.ts';
 import type { FormName } from '../../provider/script.ts';
+import { testStoreName } from './test-store.ts';
 
 const MAIN = fileURLToPath(new URL('server-process-main.ts', import.meta.url));
 
@@ -20,6 +21,8 @@ export type ServerSettings = Partial<Omit<TreadleServerOptions, 'models' | 'stor
 /** The start parameters of the process, in the environment variable `TREADLE_TEST_SERVER`. */
 export interface StartParameters {
   readonly provider: string;
+  /** See `openNamedStore`. */
+  readonly store: string;
   readonly settings: ServerSettings;
 }
 
@@ -82,7 +85,8 @@ export async function startServer(
   provider: Pick<Provider, 'url'>,
   settings: ServerSettings = {},
 ): Promise<ServerProcess> {
-  const parameters: StartParameters = { provider: provider.url, settings };
+  const store = await testStoreName(settings.store ?? ':memory:');
+  const parameters: StartParameters = { provider: provider.url, store, settings };
   const child = fork(MAIN, [], {
     execArgv: ['--conditions=treadle-source', '--expose-gc', '--disable-warning=ExperimentalWarning'],
     env: { ...process.env, TREADLE_TEST_SERVER: JSON.stringify(parameters) },
