@@ -6,7 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { tool, type Guardrail, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey, type ApiKey } from '@treadle/server';
-import type { Store } from '@treadle/store';
+import { sqliteStore, type Store } from '@treadle/store';
 import { local, readTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
@@ -354,7 +354,7 @@ describe('attachments', () => {
     await using cleanUp = new AsyncDisposableStack();
     cleanUp.defer(() => rm(folder, { recursive: true }));
     const file = path.join(folder, 'runs.db');
-    const own = cleanUp.adopt(await openTestStore(file), (one) => one.close());
+    const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
     const raw = cleanUp.adopt(new DatabaseSync(file, { readOnly: true }), (one) => one.close());
     const charsStored = (): unknown => raw.prepare('SELECT sum(length(text)) AS chars FROM texts').get()!['chars'];
     using model = scriptedModel(['One.', 'Two.', 'Three.']);

@@ -407,7 +407,7 @@ test('a tenant at its limit does not keep the responses of others from being res
 });
 
 test('a response with a damaged journal fails, and the others are resumed', async () => {
-  const store = await openStore();
+  const store = openSqliteStore();
   const [damaged = '', intact = ''] = await leaveInProgress(store, 2);
   const db = new DatabaseSync(file);
   db.prepare(`UPDATE entries SET entry = '{' WHERE seq = 1 AND run = (SELECT id FROM runs WHERE run = ?)`).run(damaged);
