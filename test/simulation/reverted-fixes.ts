@@ -22,6 +22,7 @@ export const SCHEDULES = 200;
 const TO_FIND = 1_000;
 
 const LEASES = 'store/src/sqlite/leases.ts';
+const DRIVEN = 'store/src/sqlite/driven-runs.ts';
 const ENTRIES = 'store/src/sqlite/entries.ts';
 const APPENDS = 'store/src/sqlite/appends.ts';
 const SHELL = 'core/src/driver/shell.ts';
@@ -33,7 +34,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     checks: ['takeover'],
     patches: [
       {
-        file: LEASES,
+        file: DRIVEN,
         from: "if (state !== 'elsewhere') return state === 'dead' ? 0 : Infinity;",
         to: "if (state === 'dead') return 0;",
       },
@@ -44,7 +45,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
     checks: ['takeover'],
     patches: [
       {
-        file: LEASES,
+        file: DRIVEN,
         from: 'const { monotonic } = times();\n    const seen',
         to: 'return Math.max(0, expires_at - times().wall);\n    const { monotonic } = times();\n    const seen',
       },

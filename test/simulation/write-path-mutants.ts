@@ -130,7 +130,7 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
     checks: ['takeover'],
     patches: [
       {
-        file: 'store/src/sqlite/leases.ts',
+        file: 'store/src/sqlite/driven-runs.ts',
         from: 'return Math.max(0, seen.at + ttlMs - monotonic);',
         to: 'return Math.max(0, seen.at + ttlMs / 3 - monotonic);',
       },

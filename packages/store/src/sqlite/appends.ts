@@ -67,26 +67,11 @@ interface Writer {
 }
 
 export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
-  const { commit, leases, messages, shared, changes, notices, monotonic } = parts;
+  const { commit, leases, monotonic } = parts;
   const { write, sync } = commit;
-  const { checkWriter } = leases;
-  const { runOf, firstOf } = findRuns(db);
-  const insertRun = db.prepare(
-    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain,
-       session, task, labels)
-     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-  );
-  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
-  const updateMessages = db.prepare('UPDATE runs SET input_last = ?, input_at = ? WHERE id = ?');
-  const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
-  const updateWake = db.prepare('UPDATE runs SET wake_at = ? WHERE id = ?');
-  const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
+  const { batchOf, writeBatch } = openBatches(db, parts);
   /** Leases that were acquired here, or that an append has waited with. */
   const writers = new WeakMap<Lease, Writer>();
-  /** Entries of these drivers were not the next ones. Others that they appended before they were told may be by chance. */
-  const misled = new WeakMap<Lease, { readonly error: TreadleError; readonly upTo: number }>();
-  let appended = 0;
-
   function append(runId: string, added: readonly JournalEntry[], lease?: Lease, until?: Stored): void | Promise<void> {
     const writer = lease && writers.get(lease);
     if (until === 'accepted' && writer && added.length > 0 && canAccept(lease, writer)) {
@@ -137,6 +122,40 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
     await write(work, until, lengthOf(batch));
   }
 
+  async function acquire(runId: string): Promise<Lease> {
+    const lease = await leases.acquire(runId);
+    writers.set(lease, { waitedAt: monotonic() });
+    return lease;
+  }
+
+  return { acquire, append };
+}
+
+interface Batches {
+  readonly batchOf: (runId: string, added: readonly JournalEntry[]) => Batch;
+  /** Inside a transaction. */
+  readonly writeBatch: (runId: string, batch: Batch, lease?: Lease) => void;
+}
+
+/** What is written of entries. */
+function openBatches(db: DatabaseSync, parts: AppendsParts): Batches {
+  const { leases, messages, shared, changes, notices } = parts;
+  const { checkWriter } = leases;
+  const { runOf, firstOf } = findRuns(db);
+  const insertRun = db.prepare(
+    `INSERT INTO runs (run, status, started_at, updated_at, entries, model, title, tenant, parent, wake_at, last_chain,
+       session, task, labels)
+     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  );
+  const updateRun = db.prepare('UPDATE runs SET updated_at = ?, entries = ?, last_chain = ? WHERE id = ?');
+  const updateMessages = db.prepare('UPDATE runs SET input_last = ?, input_at = ? WHERE id = ?');
+  const updateStatus = db.prepare('UPDATE runs SET status = ? WHERE id = ?');
+  const updateWake = db.prepare('UPDATE runs SET wake_at = ? WHERE id = ?');
+  const insertEntry = db.prepare('INSERT INTO entries (run, seq, entry, chain) VALUES (?, ?, ?, ?)');
+  /** Entries of these drivers were not the next ones. Others that they appended before they were told may be by chance. */
+  const misled = new WeakMap<Lease, { readonly error: TreadleError; readonly upTo: number }>();
+  let appended = 0;
+
   /** Copies, because the caller may change the array before the entries are written. */
   function batchOf(runId: string, added: readonly JournalEntry[]): Batch {
     checkRunNames(runId, added[0]);
@@ -146,7 +165,6 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
     return { entries, texts, first, order: ++appended };
   }
 
-  /** Inside a transaction. */
   function writeBatch(runId: string, { entries, texts, first, order }: Batch, lease?: Lease): void {
     checkWriter(runId, lease);
     const problem = lease && misled.get(lease);
@@ -233,13 +251,7 @@ export function openAppends(db: DatabaseSync, parts: AppendsParts): Appends {
     return id;
   }
 
-  async function acquire(runId: string): Promise<Lease> {
-    const lease = await leases.acquire(runId);
-    writers.set(lease, { waitedAt: monotonic() });
-    return lease;
-  }
-
-  return { acquire, append };
+  return { batchOf, writeBatch };
 }
 
 function lengthOf({ texts, first }: Batch): number {

@@ -120,23 +120,11 @@ interface EntriesParts {
 }
 
 export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
-  const { write, messages, shared } = parts;
+  const { write, messages } = parts;
   const { runOf, firstOf } = findRuns(db);
+  const readPage = pageReader(db, parts);
+  const { largeStartOf, readMessages } = largeInputs(parts, firstOf);
   const findChain = db.prepare('SELECT chain FROM entries WHERE run = ? AND seq = ?');
-  // A function that is called for each row is three times as fast as an object for each row.
-  let visit: ((seq: number, entry: string, chain: number) => void) | undefined;
-  db.aggregate('visit_entry', {
-    start: null,
-    directOnly: true,
-    step(_, seq, entry, chain) {
-      visit!(seq as number, entry as string, chain as number);
-      return null;
-    },
-  });
-  const visitEntries = db.prepare(
-    `SELECT visit_entry(seq, entry, chain) FROM
-       (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
-  );
   const findSizes = db.prepare(
     `SELECT ${storedSize('entry')} AS size FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ${PAGE_ENTRIES}`,
   );
@@ -182,89 +170,6 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
   /** False if the run was deleted since the last page was read. Another one may have its id. */
   function isSameRun(current: RunRow, { id, entries }: RunRow, { count, sum }: PageEnd): boolean {
     return current.id === id && current.entries >= entries && chainBefore(id, count) === sum;
-  }
-
-  /** Undefined if the input is not large, or part of the entry. */
-  function largeStartOf({ id, input_last: last, input_at: at }: RunRow): LargeStart | undefined {
-    if (last === null || at === null || messages.size(last) < LARGE_INPUT) return undefined;
-    const rest = shared.restore(firstOf(id));
-    const first = parseJson(rest) as JournalEntry | undefined;
-    // Otherwise the messages were taken out of an equal list, elsewhere in the entry.
-    if (!first || inputOf(first).length > 0) return undefined;
-    return { rest, ids: messages.path(last), input: [], count: 0, chars: 0, sum: crc32(rest.slice(0, at)) };
-  }
-
-  function readMessages(large: LargeStart, isWanted: boolean): LargeStart {
-    const end = large.chars + PAGE_CHARS;
-    for (; large.count < large.ids.length && large.chars < end; large.count++) {
-      const text = messages.text(large.ids[large.count]!);
-      if (large.count > 0) large.sum = crc32(',', large.sum);
-      large.sum = crc32(text, large.sum);
-      large.chars += text.length;
-      if (isWanted) large.input.push(parseJson(text));
-    }
-    return large;
-  }
-
-  /** The first entry, whose messages were read. */
-  function joinedStart({ rest, input }: LargeStart): JournalEntry | undefined {
-    const first = parseJson(rest) as JournalEntry | undefined;
-    // Copied in a loop: there may be more than a call takes arguments.
-    if (first) for (const message of input) (inputOf(first) as unknown[]).push(message);
-    return first;
-  }
-
-  function readPage(runId: string, { large, run, appended, start, from }: PageRequest): Page {
-    let { count, sum } = start;
-    const entries: JournalEntry[] = [];
-    // One more, to find an additional entry after the last one.
-    const limit = Math.min(PAGE_ENTRIES, run.entries - count) + 1;
-    let rows = 0;
-    let chars = 0;
-    let problem: string | undefined;
-    visit = (seq, stored, chain) => {
-      rows++;
-      if (problem !== undefined) return;
-      if (count >= run.entries) {
-        if (seq >= appended) problem = 'is not in the count of entries';
-        return;
-      }
-      if (chars >= PAGE_CHARS) return;
-      let entry: JournalEntry | null | undefined;
-      if (seq === 0 && large) {
-        chars += large.chars;
-        sum = crc32(large.rest.slice(run.input_at!), large.sum);
-        entry = seq < from ? undefined : joinedStart(large);
-      } else {
-        const complete = shared.restore(stored);
-        const text = seq === 0 ? messages.restore(complete, run) : complete;
-        chars += text.length;
-        sum = crc32(text, sum);
-        entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
-      }
-      if (seq !== count) problem = 'is missing';
-      else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
-      else {
-        count++;
-        if (entry) entries.push(entry);
-      }
-    };
-    try {
-      visitEntries.get(run.id, count === 0 ? Number.MIN_SAFE_INTEGER : count, limit);
-    } catch (error) {
-      if (!isCorrupt(error)) throw error;
-      // If the page was full, it is a later entry that cannot be read.
-      if (problem === undefined && chars >= PAGE_CHARS) count = start.count + rows;
-      problem ??= 'is damaged';
-    } finally {
-      visit = undefined;
-    }
-    if (count < run.entries && rows < limit && chars < PAGE_CHARS) problem ??= 'is missing';
-    if (problem !== undefined) throw entryDamaged(runId, count, problem);
-    if (count >= run.entries && sum !== run.last_chain) {
-      throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
-    }
-    return { entries, end: { count, sum } };
   }
 
   function readPageFrom(runId: string, from: number): readonly JournalEntry[] {
@@ -348,6 +253,121 @@ export function openEntries(db: DatabaseSync, parts: EntriesParts): Entries {
     writeSnapshot,
     readSnapshot,
   };
+}
+
+interface LargeInputs {
+  /** Undefined if the input is not large, or part of the entry. */
+  readonly largeStartOf: (run: RunRow) => LargeStart | undefined;
+  readonly readMessages: (large: LargeStart, isWanted: boolean) => LargeStart;
+}
+
+function largeInputs({ messages, shared }: EntriesParts, firstOf: (id: number) => string): LargeInputs {
+  function largeStartOf({ id, input_last: last, input_at: at }: RunRow): LargeStart | undefined {
+    if (last === null || at === null || messages.size(last) < LARGE_INPUT) return undefined;
+    const rest = shared.restore(firstOf(id));
+    const first = parseJson(rest) as JournalEntry | undefined;
+    // Otherwise the messages were taken out of an equal list, elsewhere in the entry.
+    if (!first || inputOf(first).length > 0) return undefined;
+    return { rest, ids: messages.path(last), input: [], count: 0, chars: 0, sum: crc32(rest.slice(0, at)) };
+  }
+
+  function readMessages(large: LargeStart, isWanted: boolean): LargeStart {
+    const end = large.chars + PAGE_CHARS;
+    for (; large.count < large.ids.length && large.chars < end; large.count++) {
+      const text = messages.text(large.ids[large.count]!);
+      if (large.count > 0) large.sum = crc32(',', large.sum);
+      large.sum = crc32(text, large.sum);
+      large.chars += text.length;
+      if (isWanted) large.input.push(parseJson(text));
+    }
+    return large;
+  }
+
+  return { largeStartOf, readMessages };
+}
+
+/** The first entry, whose messages were read. */
+function joinedStart({ rest, input }: LargeStart): JournalEntry | undefined {
+  const first = parseJson(rest) as JournalEntry | undefined;
+  // Copied in a loop: there may be more than a call takes arguments.
+  if (first) for (const message of input) (inputOf(first) as unknown[]).push(message);
+  return first;
+}
+
+/** Returns a function that reads a page, and throws if an entry of it is damaged. */
+function pageReader(
+  db: DatabaseSync,
+  { messages, shared }: EntriesParts,
+): (runId: string, request: PageRequest) => Page {
+  // A function that is called for each row is three times as fast as an object for each row.
+  let visit: ((seq: number, entry: string, chain: number) => void) | undefined;
+  db.aggregate('visit_entry', {
+    start: null,
+    directOnly: true,
+    step(_, seq, entry, chain) {
+      visit!(seq as number, entry as string, chain as number);
+      return null;
+    },
+  });
+  const visitEntries = db.prepare(
+    `SELECT visit_entry(seq, entry, chain) FROM
+       (SELECT seq, entry, chain FROM entries WHERE run = ? AND seq >= ? ORDER BY seq LIMIT ?)`,
+  );
+
+  function readPage(runId: string, { large, run, appended, start, from }: PageRequest): Page {
+    let { count, sum } = start;
+    const entries: JournalEntry[] = [];
+    // One more, to find an additional entry after the last one.
+    const limit = Math.min(PAGE_ENTRIES, run.entries - count) + 1;
+    let rows = 0;
+    let chars = 0;
+    let problem: string | undefined;
+    visit = (seq, stored, chain) => {
+      rows++;
+      if (problem !== undefined) return;
+      if (count >= run.entries) {
+        if (seq >= appended) problem = 'is not in the count of entries';
+        return;
+      }
+      if (chars >= PAGE_CHARS) return;
+      let entry: JournalEntry | null | undefined;
+      if (seq === 0 && large) {
+        chars += large.chars;
+        sum = crc32(large.rest.slice(run.input_at!), large.sum);
+        entry = seq < from ? undefined : joinedStart(large);
+      } else {
+        const complete = shared.restore(stored);
+        const text = seq === 0 ? messages.restore(complete, run) : complete;
+        chars += text.length;
+        sum = crc32(text, sum);
+        entry = seq < from ? undefined : (parseJson(text) as JournalEntry | null | undefined);
+      }
+      if (seq !== count) problem = 'is missing';
+      else if (sum !== chain || (seq >= from && entry?.seq !== seq)) problem = 'is damaged';
+      else {
+        count++;
+        if (entry) entries.push(entry);
+      }
+    };
+    try {
+      visitEntries.get(run.id, count === 0 ? Number.MIN_SAFE_INTEGER : count, limit);
+    } catch (error) {
+      if (!isCorrupt(error)) throw error;
+      // If the page was full, it is a later entry that cannot be read.
+      if (problem === undefined && chars >= PAGE_CHARS) count = start.count + rows;
+      problem ??= 'is damaged';
+    } finally {
+      visit = undefined;
+    }
+    if (count < run.entries && rows < limit && chars < PAGE_CHARS) problem ??= 'is missing';
+    if (problem !== undefined) throw entryDamaged(runId, count, problem);
+    if (count >= run.entries && sum !== run.last_chain) {
+      throw entryDamaged(runId, count - 1, 'does not match the sum of the run');
+    }
+    return { entries, end: { count, sum } };
+  }
+
+  return readPage;
 }
 
 /** Functions that find the row of a run, and the text of its first entry as it is stored; empty if there is none. */

@@ -85,29 +85,21 @@ interface Done {
 }
 
 export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupCommit {
-  const { defer, busyTimeoutMs, sync, syncShown = sync, check, committed, ready, toStoreError } = options;
-  const savepoint = db.prepare('SAVEPOINT job');
-  const release = db.prepare('RELEASE job');
-  let waiting: Write[] = [];
-  /** Writes that have not settled yet. */
-  let open = 0;
+  const { defer, busyTimeoutMs, sync, syncShown = sync, committed, ready, toStoreError } = options;
+  const { performAlone, performWrite, rollBack } = performer(db, options);
+  const queue = writeQueue(flushNextTurn);
+  const { write } = queue;
   /** The next attempt is scheduled. */
   let isDelayed = false;
   let retries: Iterator<number> | undefined;
   let listener: CommitListener | undefined;
   /** The next turn of the event loop commits what is waiting. */
   let isDue = false;
-  /** A timer commits what is waiting. */
-  let isTimed = false;
-  /** Accepted writes that have not settled yet, and their characters. */
-  let [acceptedCount, acceptedChars] = [0, 0];
-  /** When the first of the waiting writes was added, by `performance.now()`. */
-  let waitingSince = 0;
   /** Something was read since readers last waited. A commit follows what was read before it, so it counts for that, too. */
   let hasRead = true;
 
   function flush(): void {
-    if (waiting.length === 0 || isDelayed) return;
+    if (queue.isEmpty() || isDelayed) return;
     const opening = ready?.();
     if (opening) return delay((retry) => void opening.then(retry));
     try {
@@ -117,8 +109,8 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     }
     retries = undefined;
     hasRead = true;
-    const since = waitingSince;
-    const writes = takeBatch();
+    const since = queue.since();
+    const writes = queue.takeBatch();
     let done: readonly Done[];
     try {
       done = writes.length === 1 ? [performAlone(writes[0]!)] : writes.map(performWrite);
@@ -128,22 +120,6 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
       return rejectAll(writes, error);
     }
     settleAll(done, since);
-  }
-
-  function takeBatch(): readonly Write[] {
-    let chars = 0;
-    const last = waiting.findIndex((write) => (chars += write.chars) >= BATCH_CHARS);
-    if (last === -1 || last === waiting.length - 1) return takeWaiting();
-    const writes = waiting.slice(0, last + 1);
-    waiting = waiting.slice(last + 1);
-    flushNextTurn();
-    return writes;
-  }
-
-  function takeWaiting(): readonly Write[] {
-    const writes = waiting;
-    waiting = [];
-    return writes;
   }
 
   function delay(schedule: (retry: () => void) => void): void {
@@ -159,7 +135,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     const pause = isBusy(error) ? retries.next() : DONE;
     if (!pause.done) return delay((retry) => defer(retry, pause.value));
     retries = undefined;
-    rejectAll(takeWaiting(), error);
+    rejectAll(queue.takeAll(), error);
   }
 
   /** Settles writes that have to be durable after a sync, and the others at once. */
@@ -185,7 +161,206 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     for (const { reject } of writes) reject(failure);
   }
 
+  async function synced(syncing: void | Promise<void>): Promise<void> {
+    try {
+      await syncing;
+    } catch (error) {
+      throw toStoreError(error);
+    }
+  }
+
+  /** After the callbacks of this turn, so replies that arrived together are committed together. */
+  function flushNextTurn(): void {
+    if (isDue) return;
+    isDue = true;
+    defer(() => {
+      isDue = false;
+      flush();
+    });
+  }
+
+  const acceptance = acceptedWrites({
+    add(accepted) {
+      queue.add(accepted);
+      flushSoon();
+    },
+    settled: queue.settled,
+  });
+
+  /** The timer commits what is waiting. */
+  let isTimed = false;
+
+  function flushSoon(): void {
+    if (isTimed) return;
+    isTimed = true;
+    defer(() => {
+      isTimed = false;
+      if (!isDue) flush();
+    }, ACCEPT_MS);
+  }
+
+  return {
+    write,
+    accept: acceptance.accept,
+    canAccept: () => !isDelayed && acceptance.chars() < MOST_ACCEPTED_CHARS,
+    accepted: () => (acceptance.count() > 0 ? write(() => {}, 'written').catch(() => {}) : undefined),
+    // Without a transaction, if nothing is waiting.
+    sync: () => (!queue.isEmpty() ? write(() => {}) : synced(sync())),
+    syncShown() {
+      // Rejects. The descriptor of the log may belong to another file by now.
+      if (!db.isOpen) return write(() => {});
+      const syncing = syncShown(hasRead);
+      hasRead = false;
+      return syncing && synced(syncing);
+    },
+    noteRead: () => void (hasRead = true),
+    flush() {
+      do flush();
+      while (!queue.isEmpty() && !isDelayed);
+    },
+    async drain() {
+      flush();
+      // It is durable only after all writes before it.
+      if (queue.open() > 0) await write(() => {}).catch(() => {});
+    },
+    onCommit(told) {
+      listener = told;
+    },
+  };
+}
+
+interface WriteQueue extends Pick<GroupCommit, 'write'> {
+  readonly add: (write: Write) => void;
+  /** One that was added, not by `write`, has settled. */
+  readonly settled: () => void;
+  /** How many have not settled yet. */
+  readonly open: () => number;
+  readonly isEmpty: () => boolean;
+  /** When the first of those that wait was added, by `performance.now()`. */
+  readonly since: () => number;
+  /** Takes what fits into a transaction out of the queue. */
+  readonly takeBatch: () => readonly Write[];
+  readonly takeAll: () => readonly Write[];
+}
+
+/** The writes that wait for a transaction, in the order of the calls. */
+function writeQueue(flushNextTurn: () => void): WriteQueue {
+  let waiting: Write[] = [];
+  let open = 0;
+  let waitingSince = 0;
+
+  function takeBatch(): readonly Write[] {
+    let chars = 0;
+    const last = waiting.findIndex((write) => (chars += write.chars) >= BATCH_CHARS);
+    if (last === -1 || last === waiting.length - 1) return takeAll();
+    const writes = waiting.slice(0, last + 1);
+    waiting = waiting.slice(last + 1);
+    flushNextTurn();
+    return writes;
+  }
+
+  function takeAll(): readonly Write[] {
+    const writes = waiting;
+    waiting = [];
+    return writes;
+  }
+
+  function write<T>(work: () => T, until: Until = 'durable', chars = 0): Promise<T> {
+    flushNextTurn();
+    return new Promise<T>((resolve, reject) => {
+      add({
+        work,
+        until,
+        chars,
+        resolve(value) {
+          open--;
+          resolve(value);
+        },
+        reject(error) {
+          open--;
+          reject(error);
+        },
+      });
+    });
+  }
+
+  function add(write: Write): void {
+    if (waiting.length === 0) waitingSince = performance.now();
+    open++;
+    waiting.push(write);
+  }
+
+  return {
+    write,
+    add,
+    settled: () => void open--,
+    open: () => open,
+    isEmpty: () => waiting.length === 0,
+    since: () => waitingSince,
+    takeBatch,
+    takeAll,
+  };
+}
+
+interface Acceptance extends Pick<GroupCommit, 'accept'> {
+  /** Accepted writes that have not settled yet, and their characters. */
+  readonly count: () => number;
+  readonly chars: () => number;
+}
+
+interface AcceptanceParts {
+  readonly add: (write: Write) => void;
+  readonly settled: () => void;
+}
+
+/** Writes that nobody waits for. */
+function acceptedWrites({ add, settled }: AcceptanceParts): Acceptance {
+  let [acceptedCount, acceptedChars] = [0, 0];
+
+  function accept(work: () => void, failed: (error: TreadleError) => void, chars: number): (more: number) => void {
+    const settle = (): void => {
+      settled();
+      acceptedCount--;
+      acceptedChars -= accepted.chars;
+    };
+    const accepted: Write = {
+      work,
+      until: 'written',
+      chars: 0,
+      resolve: settle,
+      reject(error) {
+        settle();
+        failed(error);
+      },
+    };
+    const grow = (more: number): void => {
+      accepted.chars += more;
+      acceptedChars += more;
+    };
+    grow(chars);
+    acceptedCount++;
+    add(accepted);
+    return grow;
+  }
+
+  return { accept, count: () => acceptedCount, chars: () => acceptedChars };
+}
+
+interface Performer {
   /** Without a savepoint: if it throws, the whole transaction is rolled back. */
+  readonly performAlone: (write: Write) => Done;
+  readonly performWrite: (write: Write) => Done;
+  readonly rollBack: () => void;
+}
+
+/** Performs writes inside of a transaction. */
+function performer(
+  db: DatabaseSync,
+  { check, toStoreError }: Pick<CommitOptions, 'check' | 'toStoreError'>,
+): Performer {
+  const savepoint = db.prepare('SAVEPOINT job');
+  const release = db.prepare('RELEASE job');
+
   function performAlone(write: Write): Done {
     try {
       const value = perform(write) as never;
@@ -225,113 +400,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
     }
   }
 
-  async function synced(syncing: void | Promise<void>): Promise<void> {
-    try {
-      await syncing;
-    } catch (error) {
-      throw toStoreError(error);
-    }
-  }
-
-  function write<T>(work: () => T, until: Until = 'durable', chars = 0): Promise<T> {
-    flushNextTurn();
-    return new Promise<T>((resolve, reject) => {
-      enqueue({
-        work,
-        until,
-        chars,
-        resolve(value) {
-          open--;
-          resolve(value);
-        },
-        reject(error) {
-          open--;
-          reject(error);
-        },
-      });
-    });
-  }
-
-  function accept(work: () => void, failed: (error: TreadleError) => void, chars: number): (more: number) => void {
-    const settle = (): void => {
-      open--;
-      acceptedCount--;
-      acceptedChars -= accepted.chars;
-    };
-    const accepted: Write = {
-      work,
-      until: 'written',
-      chars: 0,
-      resolve: settle,
-      reject(error) {
-        settle();
-        failed(error);
-      },
-    };
-    const grow = (more: number): void => {
-      accepted.chars += more;
-      acceptedChars += more;
-    };
-    grow(chars);
-    acceptedCount++;
-    enqueue(accepted);
-    flushSoon();
-    return grow;
-  }
-
-  function flushSoon(): void {
-    if (isTimed) return;
-    isTimed = true;
-    defer(() => {
-      isTimed = false;
-      if (!isDue) flush();
-    }, ACCEPT_MS);
-  }
-
-  function enqueue(write: Write): void {
-    if (waiting.length === 0) waitingSince = performance.now();
-    open++;
-    waiting.push(write);
-  }
-
-  /** After the callbacks of this turn, so replies that arrived together are committed together. */
-  function flushNextTurn(): void {
-    if (isDue) return;
-    isDue = true;
-    defer(() => {
-      isDue = false;
-      flush();
-    });
-  }
-
-  return {
-    write,
-    accept,
-    canAccept: () => !isDelayed && acceptedChars < MOST_ACCEPTED_CHARS,
-    accepted: () => (acceptedCount > 0 ? write(() => {}, 'written').catch(() => {}) : undefined),
-    // Without a transaction, if nothing is waiting.
-    sync: () => (waiting.length > 0 ? write(() => {}) : synced(sync())),
-    syncShown() {
-      // Rejects. The descriptor of the log may belong to another file by now.
-      if (!db.isOpen) return write(() => {});
-      const syncing = syncShown(hasRead);
-      hasRead = false;
-      return syncing && synced(syncing);
-    },
-    noteRead: () => void (hasRead = true),
-    flush() {
-      do flush();
-      while (waiting.length > 0 && !isDelayed);
-    },
-    async drain() {
-      flush();
-      // It is durable only after all writes before it.
-      if (open > 0) await write(() => {}).catch(() => {});
-    },
-    onCommit(told) {
-      listener = told;
-    },
-  };
+  return { performAlone, performWrite, rollBack };
 }
 
 function mustBeSynced({ write, isWritten }: Done): boolean {

@@ -4,7 +4,7 @@ import { holderState, type Holder } from '../holder.ts';
 import type { AbandonedProcesses, KeptProcessStore } from '../ports/kept-processes.ts';
 import { nameKey } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
-import type { LeaseOptions } from './leases.ts';
+import type { LeaseOptions } from './driven-runs.ts';
 
 /** The methods of a `KeptProcessStore`. `abandoned` is synchronous and needs a transaction of the caller. */
 export interface KeptProcesses extends Omit<KeptProcessStore, 'abandoned'> {

@@ -1,8 +1,8 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, type Clock, type Lease, type TreadleError } from '@treadle/core';
-import { holderState, type Holder, type ProcessState } from '../holder.ts';
-import { leaseLost, runDriven, storeClosed, type Driver } from '../records/errors.ts';
+import { leaseLost, runDriven, storeClosed } from '../records/errors.ts';
 import type { FoundHolder } from '../records/watch-holders.ts';
+import { openDrivenRuns, type DrivenRuns, type LeaseOptions, type LeaseRow, type Times } from './driven-runs.ts';
 import type { GroupCommit } from './group-commit.ts';
 
 /**
@@ -49,27 +49,6 @@ export interface Leases {
   readonly close: () => void;
 }
 
-export interface LeaseOptions {
-  readonly ttlMs: number;
-  /** By default a clock whose timers do not keep the process alive. */
-  readonly clock?: Clock | undefined;
-  readonly holder: Holder;
-  /** Whether a process that `holder` can see runs. */
-  readonly processState: (holder: Holder) => ProcessState;
-}
-
-interface LeaseRow extends Driver {
-  readonly token: number;
-  readonly process_start: string | null;
-  readonly place: string | null;
-  /** Each renewal changes it. */
-  readonly expires_at: number;
-}
-
-interface FamilyRow extends LeaseRow {
-  readonly run: string;
-}
-
 interface HeldLease {
   readonly runId: string;
   /** Just before the last renewal was committed. */
@@ -79,11 +58,6 @@ interface HeldLease {
   readonly lost: AbortController;
 }
 
-interface Times {
-  readonly monotonic: number;
-  readonly wall: number;
-}
-
 interface Renewal {
   readonly renewed: Times;
   readonly kept: readonly number[];
@@ -91,86 +65,45 @@ interface Renewal {
   readonly gone: readonly number[];
 }
 
-/** When this store first saw a row of a process that cannot be seen from here. */
-interface Sighting {
-  readonly token: number;
-  readonly renewal: number;
-  /** By the monotonic clock. */
-  readonly at: number;
-}
-
 export function openLeases(
   db: DatabaseSync,
   { write, flush, noteRead }: GroupCommit,
   { ttlMs, clock = backgroundClock, holder, processState }: LeaseOptions,
 ): Leases {
-  const findLease = db.prepare(`SELECT ${COLUMNS} FROM leases WHERE run = ?`);
   /** For each append: a row with one column takes half of the time. */
   const findToken = db.prepare('SELECT token FROM leases WHERE run = ?');
   const insertLease = db.prepare(
     'INSERT INTO leases (run, host, pid, process_start, place, thread, since, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)',
   );
   const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
-  const countRecovery = db.prepare(
-    `UPDATE runs SET recovered = recovered + 1, recovered_at = ? WHERE run = ? AND status = 'running'`,
-  );
-  const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
-  const findAll = db.prepare(`SELECT run, ${COLUMNS} FROM leases`);
-  const findFamily = db.prepare(
-    `SELECT run, ${COLUMNS} FROM leases
-     WHERE run = ?1 OR (run > ?1 || '.' AND run < ?1 || '/')`,
-  );
   /** Leases that this store holds, as far as it has noticed, by token. */
   const held = new Map<number, HeldLease>();
   /** Tokens that were released, but whose rows could not be deleted yet. */
   const unreleased = new Set<number>();
-  /** Rows of processes that cannot be seen from here, by run. */
-  const sightings = new Map<string, Sighting>();
   let cancelTimer: (() => void) | undefined;
-
-  function leaseOf(runId: string): LeaseRow | undefined {
-    // Not every caller is in a transaction.
-    noteRead();
-    return findLease.get(runId) as unknown as LeaseRow | undefined;
-  }
 
   function times(): Times {
     return { monotonic: clock.monotonic?.() ?? performance.now(), wall: clock.now() };
   }
 
-  /** The time until the lease can be taken over if nothing changes: 0 if it can be now, Infinity if its process lives. */
-  function msUntilFree(runId: string, row: LeaseRow): number {
-    const { token, expires_at } = row;
-    if (held.has(token)) return Infinity;
-    if (unreleased.has(token)) return 0;
-    const state = holderState(holderOfRow(row), holder, processState);
-    if (state !== 'elsewhere') return state === 'dead' ? 0 : Infinity;
-    const { monotonic } = times();
-    const seen = sightings.get(runId);
-    if (seen?.token === token && seen.renewal === expires_at) return Math.max(0, seen.at + ttlMs - monotonic);
-    sightings.set(runId, { token, renewal: expires_at, at: monotonic });
-    forgetOldestSighting(monotonic);
-    return ttlMs;
-  }
-
-  /** Called for each new sighting, so their number stays bounded. A run that is looked at again has to be watched again. */
-  function forgetOldestSighting(now: number): void {
-    const [oldest] = sightings;
-    if (oldest && now - oldest[1].at > 10 * ttlMs) sightings.delete(oldest[0]);
-  }
-
-  function currentDriver(runId: string): LeaseRow | undefined {
-    const row = leaseOf(runId);
-    if (!row || msUntilFree(runId, row) > 0) return row;
-    removeDead(runId, row.token);
-    return undefined;
-  }
-
-  /** Removes a lease that its driver did not release, or could not release yet. */
-  function removeDead(runId: string, token: number): void {
-    deleteLease.run(token);
-    if (!unreleased.has(token)) countRecovery.run(times().wall, runId);
-  }
+  const driven = openDrivenRuns(db, {
+    ttlMs,
+    holder,
+    processState,
+    isHeld: (token) => held.has(token),
+    unreleased,
+    times,
+    noteRead,
+  });
+  const { leaseOf, msUntilFree, currentDriver, forgetSighting } = driven;
+  const { confirmLease, renewLeases, checkHeld, lose } = renewals(db, {
+    held,
+    unreleased,
+    times,
+    ttlMs,
+    write,
+    leaseOf,
+  });
 
   function checkWriter(runId: string, lease?: Lease): void {
     if (lease) {
@@ -185,7 +118,7 @@ export function openLeases(
     const { token, renewed, takenOver } = await write(() => {
       const left = leaseOf(runId);
       checkWriter(runId);
-      sightings.delete(runId);
+      forgetSighting(runId);
       const { host, pid, startedAt = null, place = null, thread = null } = holder;
       const now = times();
       const inserted = insertLease.run(runId, host, pid, startedAt, place, thread, now.wall, now.wall + ttlMs);
@@ -202,24 +135,6 @@ export function openLeases(
       confirm: () => confirmLease(runId, token),
       release: () => release(token),
     };
-  }
-
-  /** Returns nothing while no other host can have seen the same row for a full lease time, with a third of it to spare. */
-  function confirmLease(runId: string, token: number): void | Promise<void> {
-    const lease = held.get(token);
-    if (lease && elapsedSince(lease.renewed) < (ttlMs * 2) / 3) return undefined;
-    return renewNow(runId, token);
-  }
-
-  async function renewNow(runId: string, token: number): Promise<void> {
-    if (held.has(token)) await renewLeases([token]);
-    if (!held.has(token)) throw leaseLost(runId, rowIfReadable(runId));
-  }
-
-  /** A suspended machine may stop its monotonic clock, so the driver trusts whichever clock has moved further. */
-  function elapsedSince(renewed: Times): number {
-    const now = times();
-    return Math.max(now.monotonic - renewed.monotonic, now.wall - renewed.wall);
   }
 
   async function release(token: number): Promise<void> {
@@ -262,6 +177,65 @@ export function openLeases(
     flush();
   }
 
+  function close(): void {
+    cancelTimer?.();
+    const tokens = [...held.keys(), ...unreleased];
+    for (const [token, { runId }] of held) lose(token, storeClosed(runId));
+    if (tokens.length > 0) write(() => deleteAll(tokens), 'hidden').catch(() => {});
+  }
+
+  return {
+    acquire,
+    checkWriter,
+    isDriven: (runId) => currentDriver(runId) !== undefined,
+    hasDriver: driven.hasDriver,
+    findHolders: driven.findHolders,
+    releaseRun: runRelease(db, { driven, write, lose, clock }),
+    isHeld: ({ token }) => isDriving(held.get(token)),
+    fail: ({ token }, error) => held.get(token)?.lost.abort(error),
+    close,
+  };
+}
+
+interface Renewals {
+  /** Returns nothing while no other host can have seen the same row for a full lease time, with a third of it to spare. */
+  readonly confirmLease: (runId: string, token: number) => void | Promise<void>;
+  readonly renewLeases: (tokens: readonly number[]) => Promise<void>;
+  /** After a renewal that failed: another process may be able to write. If nothing can be read either, a lease expires. */
+  readonly checkHeld: () => void;
+  /** Stops the driver. */
+  readonly lose: (token: number, error?: TreadleError) => void;
+}
+
+interface RenewalsParts {
+  readonly held: Map<number, HeldLease>;
+  readonly unreleased: Set<number>;
+  readonly times: () => Times;
+  readonly ttlMs: number;
+  readonly write: GroupCommit['write'];
+  readonly leaseOf: DrivenRuns['leaseOf'];
+}
+
+function renewals(db: DatabaseSync, { held, unreleased, times, ttlMs, write, leaseOf }: RenewalsParts): Renewals {
+  const renewLease = db.prepare('UPDATE leases SET expires_at = max(?, expires_at + 1) WHERE token = ?');
+
+  function confirmLease(runId: string, token: number): void | Promise<void> {
+    const lease = held.get(token);
+    if (lease && elapsedSince(lease.renewed) < (ttlMs * 2) / 3) return undefined;
+    return renewNow(runId, token);
+  }
+
+  async function renewNow(runId: string, token: number): Promise<void> {
+    if (held.has(token)) await renewLeases([token]);
+    if (!held.has(token)) throw leaseLost(runId, rowIfReadable(runId));
+  }
+
+  /** A suspended machine may stop its monotonic clock, so the driver trusts whichever clock has moved further. */
+  function elapsedSince(renewed: Times): number {
+    const now = times();
+    return Math.max(now.monotonic - renewed.monotonic, now.wall - renewed.wall);
+  }
+
   async function renewLeases(tokens: readonly number[]): Promise<void> {
     const { renewed, kept, gone } = await write(() => renewRows(tokens), 'hidden');
     for (const token of kept) {
@@ -282,7 +256,6 @@ export function openLeases(
     return { renewed, kept, gone };
   }
 
-  /** After a renewal that failed: another process may be able to write. If nothing can be read either, a lease expires. */
   function checkHeld(): void {
     for (const [token, { runId, renewed }] of held) {
       try {
@@ -310,6 +283,20 @@ export function openLeases(
     }
   }
 
+  return { confirmLease, renewLeases, checkHeld, lose };
+}
+
+interface ReleaseParts {
+  readonly driven: DrivenRuns;
+  readonly write: GroupCommit['write'];
+  readonly lose: Renewals['lose'];
+  readonly clock: Clock;
+}
+
+function runRelease(db: DatabaseSync, { driven, write, lose, clock }: ReleaseParts): Leases['releaseRun'] {
+  const { familyOf, msUntilFree, removeDead } = driven;
+  const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
+
   async function releaseRun(runId: string, { force = false }: { readonly force?: boolean } = {}): Promise<boolean> {
     if (!force) await waitUntilFree(runId);
     const released = await write(() => {
@@ -335,76 +322,11 @@ export function openLeases(
     await new Promise<void>((resolve) => void waitingClock.timer(ms + TIMER_ERROR_MS, resolve));
   }
 
-  /** The leases of a run and its child runs. */
-  function familyOf(runId: string): readonly FamilyRow[] {
-    return (findFamily.all(runId) as unknown as FamilyRow[]).filter(({ run }) => isOfFamily(run, runId));
-  }
-
-  function close(): void {
-    cancelTimer?.();
-    const tokens = [...held.keys(), ...unreleased];
-    for (const [token, { runId }] of held) lose(token, storeClosed(runId));
-    if (tokens.length > 0) write(() => deleteAll(tokens), 'hidden').catch(() => {});
-  }
-
-  /** Holders of this place that had leases: those of a server that is stopped are released. */
-  const seen = new Map<string, Holder>();
-
-  function findHolders(): readonly FoundHolder[] {
-    const found = new Map<string, FoundHolder>();
-    for (const row of findAll.all() as unknown as readonly FamilyRow[]) {
-      if (held.has(row.token)) continue;
-      const other = holderOfRow(row);
-      const name = JSON.stringify(other);
-      if (found.has(name)) continue;
-      found.set(name, { name, isDead: msUntilFree(row.run, row) === 0 });
-      if (holderState(other, holder, () => 'alive') === 'alive') seen.set(name, other);
-    }
-    for (const [name, other] of seen) {
-      if (found.has(name)) continue;
-      if (processState(other) === 'dead') seen.delete(name);
-      else found.set(name, { name, isDead: false });
-    }
-    return [...found.values()];
-  }
-
-  function hasDriver(runId: string): boolean {
-    const row = leaseOf(runId);
-    return row !== undefined && msUntilFree(runId, row) > 0;
-  }
-
-  return {
-    acquire,
-    checkWriter,
-    isDriven: (runId) => currentDriver(runId) !== undefined,
-    hasDriver,
-    findHolders,
-    releaseRun,
-    isHeld: ({ token }) => isDriving(held.get(token)),
-    fail: ({ token }, error) => held.get(token)?.lost.abort(error),
-    close,
-  };
-}
-
-const COLUMNS = 'token, host, pid, process_start, place, thread, since, expires_at';
-
-function holderOfRow({ host, pid, process_start: startedAt, place, thread }: LeaseRow): Holder {
-  return {
-    host,
-    pid,
-    ...(startedAt !== null && { startedAt }),
-    ...(place !== null && { place }),
-    ...(thread !== null && { thread }),
-  };
+  return releaseRun;
 }
 
 function isDriving(lease: HeldLease | undefined): boolean {
   return lease !== undefined && !lease.isReleased && !lease.lost.signal.aborted;
-}
-
-/** The ids of child runs are the id of the run, followed by the call that started them. */
-function isOfFamily(runId: string, ancestor: string): boolean {
-  return /^(\.t\d+\.tool\.\d+)*$/.test(runId.slice(ancestor.length));
 }
 
 /** A timer of the platform may fire a little early. */

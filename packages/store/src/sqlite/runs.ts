@@ -95,7 +95,6 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
   const deleteBlob = ['blob_parts WHERE blob = ?', 'blobs WHERE id = ?'].map((rows) =>
     db.prepare(`DELETE FROM ${rows}`),
   );
-  const listStatements = new Map<string, StatementSync>();
 
   function rowOf(runId: string): RunRow | undefined {
     return findRun.get(nameKey(runId)) as unknown as RunRow | undefined;
@@ -145,43 +144,46 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
     }
   }
 
-  /** What `list` searches for, without the order. Its statements get a status, `since`, `before`, and then the values. */
-  function queryOf(filter: RunFilter): RunQuery {
-    const { status: statuses = STATUSES, tenant, parent, model, runId: run, recovered, due, after, title } = filter;
-    const { session, task, labels = {} } = filter;
-    const isOne = run !== undefined && !due;
-    // With `due`, the index of the times is used.
-    const conditions = due
-      ? ['+status = ?', '+started_at >= ?', '+started_at < ?']
-      : [isOne ? 'instr(?, status) > 0' : 'status = ?', 'started_at >= ?', 'started_at < ?'];
-    if (recovered) conditions.push('recovered > 0');
-    const values: (string | number | null)[] = [];
-    if (due) {
-      conditions.push('wake_at BETWEEN ? AND ?');
-      values.push(due.from ?? -Infinity, due.to);
-    }
-    for (const [column, value] of Object.entries({ tenant, parent, model, run, session, task })) {
-      if (value === undefined) continue;
-      conditions.push(`${column} = ?`);
-      values.push(nameKey(value));
-    }
-    for (const [name, value] of Object.entries(labels)) {
-      conditions.push('EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)');
-      values.push(nameKey(name), nameKey(value));
-    }
-    if (title !== undefined) {
-      conditions.push('instr(lower(title), lower(?)) > 0');
-      values.push(nameKey(title));
-    }
-    if (after) {
-      // If the run was deleted, all that started at its time follow.
-      conditions.push('started_at <= ? AND (started_at < ? OR id < ifnull((SELECT id FROM runs WHERE run = ?), 9e18))');
-      values.push(after.startedAt, after.startedAt, nameKey(after.runId));
-    }
-    // Others have no time.
-    const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused' || status === 'failed');
-    return { conditions: conditions.join(' AND '), values, statuses: isOne ? [wanted.join(' ')] : wanted };
-  }
+  return {
+    listInSlices: runList(db),
+    isOfResponse,
+    familyOf,
+    remove,
+    removeResponse,
+
+    delete: (runId) =>
+      commit.write(() => {
+        const family = familyOf(runId);
+        for (const { run } of family) checkWriter(run);
+        for (const row of family) remove(row);
+        return family.length > 0;
+      }),
+
+    prune: (before) =>
+      pruneInBatches(commit, {
+        find: (after) =>
+          (findEnded.all(before, ...after) as unknown as readonly EndedRow[]).map((row) => {
+            // An open run may still need its child runs.
+            const needed = row.parent !== null && findOpen.get(row.parent) !== undefined && isChild(row);
+            const family = needed ? [] : familyOf(row.run);
+            return { ...row, needed, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
+          }),
+        remove({ run: first, needed }) {
+          // Read again: a child run may have been removed in the meantime as a candidate of its own.
+          const family = needed ? [] : familyOf(first);
+          const stays = ({ run, status, updated_at }: RunRow): boolean =>
+            status === 'running' || status === 'paused' || updated_at >= before || isOfResponse(run) || isDriven(run);
+          if (family.some(stays)) return 0;
+          for (const row of family) remove(row);
+          return family.length;
+        },
+      }),
+  };
+}
+
+/** Returns `listInSlices`. */
+function runList(db: DatabaseSync): Runs['listInSlices'] {
+  const listStatements = new Map<string, StatementSync>();
 
   /**
    * Queries each status separately, so that an index returns its newest runs in order for every combination of filters.
@@ -233,41 +235,45 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
     return statement;
   }
 
-  return {
-    listInSlices,
-    isOfResponse,
-    familyOf,
-    remove,
-    removeResponse,
+  return listInSlices;
+}
 
-    delete: (runId) =>
-      commit.write(() => {
-        const family = familyOf(runId);
-        for (const { run } of family) checkWriter(run);
-        for (const row of family) remove(row);
-        return family.length > 0;
-      }),
-
-    prune: (before) =>
-      pruneInBatches(commit, {
-        find: (after) =>
-          (findEnded.all(before, ...after) as unknown as readonly EndedRow[]).map((row) => {
-            // An open run may still need its child runs.
-            const needed = row.parent !== null && findOpen.get(row.parent) !== undefined && isChild(row);
-            const family = needed ? [] : familyOf(row.run);
-            return { ...row, needed, entries: family.reduce((sum, { entries }) => sum + entries, 0) };
-          }),
-        remove({ run: first, needed }) {
-          // Read again: a child run may have been removed in the meantime as a candidate of its own.
-          const family = needed ? [] : familyOf(first);
-          const stays = ({ run, status, updated_at }: RunRow): boolean =>
-            status === 'running' || status === 'paused' || updated_at >= before || isOfResponse(run) || isDriven(run);
-          if (family.some(stays)) return 0;
-          for (const row of family) remove(row);
-          return family.length;
-        },
-      }),
-  };
+/** What `list` searches for, without the order. Its statements get a status, `since`, `before`, and then the values. */
+function queryOf(filter: RunFilter): RunQuery {
+  const { status: statuses = STATUSES, tenant, parent, model, runId: run, recovered, due, after, title } = filter;
+  const { session, task, labels = {} } = filter;
+  const isOne = run !== undefined && !due;
+  // With `due`, the index of the times is used.
+  const conditions = due
+    ? ['+status = ?', '+started_at >= ?', '+started_at < ?']
+    : [isOne ? 'instr(?, status) > 0' : 'status = ?', 'started_at >= ?', 'started_at < ?'];
+  if (recovered) conditions.push('recovered > 0');
+  const values: (string | number | null)[] = [];
+  if (due) {
+    conditions.push('wake_at BETWEEN ? AND ?');
+    values.push(due.from ?? -Infinity, due.to);
+  }
+  for (const [column, value] of Object.entries({ tenant, parent, model, run, session, task })) {
+    if (value === undefined) continue;
+    conditions.push(`${column} = ?`);
+    values.push(nameKey(value));
+  }
+  for (const [name, value] of Object.entries(labels)) {
+    conditions.push('EXISTS (SELECT 1 FROM json_each(labels) WHERE key = ? AND value = ?)');
+    values.push(nameKey(name), nameKey(value));
+  }
+  if (title !== undefined) {
+    conditions.push('instr(lower(title), lower(?)) > 0');
+    values.push(nameKey(title));
+  }
+  if (after) {
+    // If the run was deleted, all that started at its time follow.
+    conditions.push('started_at <= ? AND (started_at < ? OR id < ifnull((SELECT id FROM runs WHERE run = ?), 9e18))');
+    values.push(after.startedAt, after.startedAt, nameKey(after.runId));
+  }
+  // Others have no time.
+  const wanted = [...new Set(statuses)].filter((status) => !due || status === 'paused' || status === 'failed');
+  return { conditions: conditions.join(' AND '), values, statuses: isOne ? [wanted.join(' ')] : wanted };
 }
 
 function toSummary(row: SummaryRow): RunSummary {

@@ -13,11 +13,12 @@ import { nameKey } from '../records/json.ts';
 import { inTransaction, openDatabase } from './database.ts';
 import { openEntries } from './entries.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
-import { groupCommit, pauses, type CommitOptions } from './group-commit.ts';
+import { groupCommit, pauses, type CommitOptions, type GroupCommit } from './group-commit.ts';
 import { openInbox } from './inbox.ts';
 import { openKeptProcesses } from './kept-processes.ts';
 import { openKeys } from './keys.ts';
-import { openLeases, type LeaseOptions } from './leases.ts';
+import type { LeaseOptions } from './driven-runs.ts';
+import { openLeases } from './leases.ts';
 import { openMessages } from './messages.ts';
 import { openMetrics } from './metrics.ts';
 import { openNotices } from './notices.ts';
@@ -104,8 +105,9 @@ export interface Machine extends LeaseOptions, Omit<CommitOptions, 'toStoreError
 
 /** A store in an open database that has the schema. Closing the store closes the database. */
 export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
-  const { location, defer, busyTimeoutMs } = machine;
+  const { location, defer } = machine;
   const commit = groupCommit(db, { ...machine, toStoreError: (error) => storeError(error, location) });
+  const { reading, readingParts, settled } = storeReads(db, commit, machine);
   const leases = openLeases(db, commit, machine);
   const shared = openSharedTexts(db);
   const messages = openMessages(db, shared);
@@ -127,7 +129,6 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
 
   const metrics = openMetrics(db, commit);
 
-  const reads = openBegun();
   let closing: Promise<void> | undefined;
 
   async function close(): Promise<void> {
@@ -138,45 +139,9 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     await new Promise<void>((resolve) => defer(resolve));
     leases.close();
     await commit.drain();
-    await reads.settled();
+    await settled();
     await machine.close?.();
     db.close();
-  }
-
-  async function reading<T>(read: () => T): Promise<T> {
-    const accepted = commit.accepted();
-    if (accepted) await accepted;
-    const retries = pauses(busyTimeoutMs);
-    for (;;) {
-      try {
-        commit.noteRead();
-        return inTransaction(db, 'BEGIN', read);
-      } catch (error) {
-        const { value: pause } = isBusy(error) ? retries.next() : NO_PAUSE;
-        if (pause === undefined) throw storeError(error, location);
-        await new Promise<void>((resolve) => defer(resolve, pause));
-      }
-    }
-  }
-
-  let lastPart: Promise<void> = Promise.resolve();
-  const nextTurn = (): Promise<void> => new Promise((resolve) => defer(resolve));
-
-  /**
-   * Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. Parts
-   * of concurrent reads do not share a turn, because each may take some time.
-   */
-  function readingParts<T>(next: () => T | undefined): Promise<T> {
-    return reads.add(untilComplete(next));
-  }
-
-  async function untilComplete<T>(next: () => T | undefined): Promise<T> {
-    for (;;) {
-      const complete = await reading(next);
-      if (complete) return complete;
-      lastPart = lastPart.then(nextTurn);
-      await lastPart;
-    }
   }
 
   return {
@@ -258,6 +223,52 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     onCommit: commit.onCommit,
     close: () => (closing ??= close()),
   };
+}
+
+interface Reads {
+  /** Reads in one transaction. */
+  readonly reading: <T>(read: () => T) => Promise<T>;
+  /**
+   * Reads parts, each in a transaction of its own, until the last one returns the whole. The event loop turns in between. Parts
+   * of concurrent reads do not share a turn, because each may take some time.
+   */
+  readonly readingParts: <T>(next: () => T | undefined) => Promise<T>;
+  /** Resolves when all reads in parts have ended. */
+  readonly settled: () => Promise<void>;
+}
+
+function storeReads(db: DatabaseSync, commit: GroupCommit, { location, defer, busyTimeoutMs }: Machine): Reads {
+  const reads = openBegun();
+
+  async function reading<T>(read: () => T): Promise<T> {
+    const accepted = commit.accepted();
+    if (accepted) await accepted;
+    const retries = pauses(busyTimeoutMs);
+    for (;;) {
+      try {
+        commit.noteRead();
+        return inTransaction(db, 'BEGIN', read);
+      } catch (error) {
+        const { value: pause } = isBusy(error) ? retries.next() : NO_PAUSE;
+        if (pause === undefined) throw storeError(error, location);
+        await new Promise<void>((resolve) => defer(resolve, pause));
+      }
+    }
+  }
+
+  let lastPart: Promise<void> = Promise.resolve();
+  const nextTurn = (): Promise<void> => new Promise((resolve) => defer(resolve));
+
+  async function untilComplete<T>(next: () => T | undefined): Promise<T> {
+    for (;;) {
+      const complete = await reading(next);
+      if (complete) return complete;
+      lastPart = lastPart.then(nextTurn);
+      await lastPart;
+    }
+  }
+
+  return { reading, readingParts: (next) => reads.add(untilComplete(next)), settled: reads.settled };
 }
 
 const NO_PAUSE = { value: undefined };
