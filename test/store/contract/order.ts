@@ -47,6 +47,63 @@ export function orderContract(tempStore: () => Promise<TempStores>): void {
     });
   });
 
+  describe('writes that belong together', () => {
+    test('are one transaction: nobody else writes in between', async () => {
+      await using temp = await tempStore();
+      const stores = [await temp.open(), await temp.open()];
+      const { conversations, requests } = stores[0]!;
+      await conversations.create({ id: 'c', tenant: 'acme', title: '', createdAt: 1 });
+      let head: string | undefined;
+      for (let n = 0; n < 20; n++) {
+        const given = { ...(head !== undefined && { head }), text: '', at: n };
+        const key = { key: `key ${n}`, digest: 'd', expiresAt: 9e12 };
+        const settled = await Promise.all(
+          stores.map(({ together, ...store }, place) => {
+            const id = `resp ${n} ${place}`;
+            return together(() =>
+              Promise.allSettled([
+                store.conversations.extend('c', { ...given, response: id }),
+                store.requests.create(response(id), key),
+              ]),
+            );
+          }),
+        );
+        const first = settled.findIndex(([extended]) => extended.status === 'fulfilled' && extended.value);
+        expect(settled[first]![1]).toMatchObject({ status: 'fulfilled' });
+        expect(settled[1 - first]).toMatchObject([
+          { status: 'fulfilled', value: false },
+          { status: 'rejected', reason: { code: 'run-exists' } },
+        ]);
+        head = `resp ${n} ${first}`;
+        expect(await requests.findKey('acme', `key ${n}`, n)).toMatchObject({ response: head });
+      }
+    });
+
+    test('are written without one that is refused', async () => {
+      await using temp = await tempStore();
+      const { together, conversations, requests } = await temp.open();
+      const conversation = { id: 'c', tenant: 'acme', title: 'One', createdAt: 1 };
+      await conversations.create(conversation);
+      const settled = await together(() =>
+        Promise.allSettled([
+          conversations.create(conversation),
+          conversations.rename('acme', 'c', 'Two'),
+          requests.create({ ...response('resp'), id: '' }),
+          requests.create(response('resp')),
+        ]),
+      );
+      const refused = (code: string): object => ({ status: 'rejected', reason: { code } });
+      expect(settled).toMatchObject([
+        refused('run-exists'),
+        { status: 'fulfilled', value: true },
+        refused('invalid-input'),
+        { status: 'fulfilled' },
+      ]);
+      expect((await conversations.get('acme', 'c'))!.title).toBe('Two');
+      expect(await requests.get('acme', 'resp')).toEqual(response('resp'));
+    });
+  });
+
   test('what is stored for a run, and its deletion, come after the entries that were appended before', async () => {
     await using temp = await tempStore();
     const store = await temp.open();

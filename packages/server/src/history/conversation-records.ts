@@ -194,7 +194,7 @@ export async function addToConversation(store: ServerStore, added: AddedRecord):
 }
 
 async function writeRecord(
-  { conversations, requests: records }: ServerStore,
+  store: ServerStore,
   { record, conversation, before, follows, text, title, metadata, instructions, keys, input }: AddedRecord,
 ): Promise<void> {
   const { id: response, tenant, createdAt } = record;
@@ -203,12 +203,14 @@ async function writeRecord(
   const branch = follows && { branch: { id: newConversationId(), ...after } };
   const given = { ...(metadata && { metadata }), ...(instructions && { instructions }) };
   const created = { id: conversation, tenant, title: '', createdAt, ...given };
-  // They are written in this order, and together.
-  const [, isExtended] = await Promise.all([
-    before ? undefined : conversations.create(created),
-    conversations.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
-    records.create(record, keys, input),
-  ]);
+  const { conversations, requests: records } = store;
+  const [, isExtended] = await store.together(() =>
+    Promise.all([
+      before ? undefined : conversations.create(created),
+      conversations.extend(conversation, { response, ...head, ...branch, text, title, at: createdAt }),
+      records.create(record, keys, input),
+    ]),
+  );
   if (isExtended) return;
   // Another process must not resume it.
   await records.finish(response, { status: 'failed', response: null, at: createdAt, releaseKey: true });

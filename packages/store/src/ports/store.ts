@@ -42,6 +42,12 @@ export interface Store extends StoredRuns, SecretKeys {
   /** What clients may use of servers. */
   readonly quotas: QuotaStore;
   /**
+   * Calls `work`. What it writes before it first waits is one transaction, in the order of the calls: no other process sees a part of
+   * it, or writes in between. A call that rejects for a reason of its own, such as `run-exists`, has written nothing, and the others
+   * have. Not for appends, `acquire` and `release`.
+   */
+  together<T>(work: () => Promise<T>): Promise<T>;
+  /**
    * Resolves when everything that reads have returned so far is durable, whichever process wrote it; nothing if it already is.
    * Reads do not wait for that. Who tells somebody outside of the process what it has read, waits for this first. All who wait
    * at the same time share a sync. Rejects if the disk cannot be synced or the files are gone: then nothing may be told.

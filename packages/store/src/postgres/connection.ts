@@ -37,6 +37,13 @@ export interface Database {
     unknown?: 'repeated',
   ) => Promise<T>;
   /**
+   * Calls `work`. The writes that it asks for before it first waits are one transaction. One of them that throws is rolled back and
+   * rejects alone.
+   */
+  readonly together: <T>(work: () => T) => T;
+  /** Whether `work` of `together` is being called. */
+  readonly isGathering: () => boolean;
+  /**
    * Performs one statement, a transaction of its own, once. If the connection is lost, it may have been performed: rejects with the
    * error of the connection (`isDisconnected`).
    */
@@ -107,10 +114,37 @@ export async function openConnections(options: DatabaseOptions): Promise<Databas
     return performed;
   }
 
+  /** The writes of `together`, while its work is called. */
+  let gathered: Member[] | undefined;
+
+  async function performTogether(members: readonly Member[]): Promise<void> {
+    const until = members.some((one) => one.until === 'durable') ? 'durable' : 'written';
+    try {
+      const settle = await retried(() => transaction((query) => performMembers(query, members, location), until));
+      for (const one of settle) one();
+    } catch (error) {
+      for (const { reject } of members) reject(error);
+    }
+  }
+
   const database: Database = {
     location,
     read: (work, { isAtOnce = false } = {}) => retried(() => pools.use((query) => readOn(query, work, isAtOnce))),
-    write: (work, until = 'durable', unknown?) => inOrder(() => retried(() => transaction(work, until, unknown))),
+    write(work, until = 'durable', unknown?) {
+      if (gathered) return gather(gathered, { work, until });
+      return inOrder(() => retried(() => transaction(work, until, unknown)));
+    },
+    together(work) {
+      const members: Member[] = [];
+      gathered = members;
+      try {
+        return work();
+      } finally {
+        gathered = undefined;
+        if (members.length > 0) void inOrder(() => performTogether(members));
+      }
+    },
+    isGathering: () => gathered !== undefined,
     once: (text, values = []) => pools.use((query) => query(text, values)),
     urgent: pools.urgent,
     isDirect: pools.isDirect,
@@ -125,6 +159,44 @@ export async function openConnections(options: DatabaseOptions): Promise<Databas
     throw storeError(error, location);
   }
   return database;
+}
+
+/** A write that shares a transaction with others. */
+interface Member {
+  readonly work: (query: Query) => Promise<unknown>;
+  readonly until: 'durable' | 'written';
+  readonly resolve: (value: never) => void;
+  readonly reject: (error: unknown) => void;
+}
+
+function gather<T>(
+  members: Member[],
+  { work, until }: Pick<Member, 'until'> & { readonly work: (query: Query) => Promise<T> },
+): Promise<T> {
+  return new Promise<T>((resolve, reject) => void members.push({ work, until, resolve, reject }));
+}
+
+/** Resolves to what settles them when they are committed. */
+async function performMembers(
+  query: Query,
+  members: readonly Member[],
+  location: string,
+): Promise<readonly (() => void)[]> {
+  const settle: (() => void)[] = [];
+  for (const { work, resolve, reject } of members) {
+    await query('SAVEPOINT member');
+    try {
+      const value = (await work(query)) as never;
+      settle.push(() => resolve(value));
+    } catch (error) {
+      // Then the whole transaction is repeated.
+      if (isDisconnected(error) || isConflict(error)) throw error;
+      await query('ROLLBACK TO SAVEPOINT member');
+      settle.push(() => reject(storeError(error, location)));
+    }
+    await query('RELEASE SAVEPOINT member');
+  }
+  return settle;
 }
 
 async function readOn<T>(query: Query, work: (query: Query) => Promise<T>, isAtOnce: boolean): Promise<T> {

@@ -100,7 +100,8 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
   };
 
   async function shown<T>(perform: () => Promise<T>): Promise<T> {
-    await queue.accepted();
+    // `together` has waited for them.
+    if (!given.isGathering()) await queue.accepted();
     try {
       return await perform();
     } finally {
@@ -202,6 +203,10 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     metrics: openMetrics(db),
     inbox: openInbox(db, changes),
     requests,
+    async together(work) {
+      await queue.accepted();
+      return given.together(work);
+    },
     durable,
     onCommit: appends.onCommit,
     close: () => (closing ??= close()),

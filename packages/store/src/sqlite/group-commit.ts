@@ -17,6 +17,8 @@ import { isBusy } from './failure.ts';
 export interface GroupCommit {
   /** `work` is synchronous and runs some time after the call. `chars`: how much it writes, if it can be much. */
   readonly write: <T>(work: () => T, until?: Until, chars?: number) => Promise<T>;
+  /** The writes that `work` adds before it first waits share a transaction. */
+  readonly together: <T>(work: () => T) => T;
   /**
    * Performs `work` within `ACCEPT_MS`. Nobody waits for it: if it fails, `failed` is called. The returned function tells that
    * it will write more characters.
@@ -72,6 +74,8 @@ interface Write {
   readonly work: () => unknown;
   readonly until: Until;
   chars: number;
+  /** It is in the transaction of the one before. */
+  readonly isJoined?: boolean;
   readonly resolve: (value: never) => void;
   readonly reject: (error: TreadleError) => void;
 }
@@ -201,6 +205,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
 
   return {
     write,
+    together: queue.together,
     accept: acceptance.accept,
     canAccept: () => !isDelayed && acceptance.chars() < MOST_ACCEPTED_CHARS,
     accepted: () => (acceptance.count() > 0 ? write(() => {}, 'written').catch(() => {}) : undefined),
@@ -229,7 +234,7 @@ export function groupCommit(db: DatabaseSync, options: CommitOptions): GroupComm
   };
 }
 
-interface WriteQueue extends Pick<GroupCommit, 'write'> {
+interface WriteQueue extends Pick<GroupCommit, 'write' | 'together'> {
   readonly add: (write: Write) => void;
   /** One that was added, not by `write`, has settled. */
   readonly settled: () => void;
@@ -248,10 +253,13 @@ function writeQueue(flushNextTurn: () => void): WriteQueue {
   let waiting: Write[] = [];
   let open = 0;
   let waitingSince = 0;
+  /** How many writes of `together` were added. */
+  let joining = -Infinity;
 
   function takeBatch(): readonly Write[] {
     let chars = 0;
-    const last = waiting.findIndex((write) => (chars += write.chars) >= BATCH_CHARS);
+    let last = waiting.findIndex((write) => (chars += write.chars) >= BATCH_CHARS);
+    while (last >= 0 && waiting[last + 1]?.isJoined) last++;
     if (last === -1 || last === waiting.length - 1) return takeAll();
     const writes = waiting.slice(0, last + 1);
     waiting = waiting.slice(last + 1);
@@ -272,6 +280,7 @@ function writeQueue(flushNextTurn: () => void): WriteQueue {
         work,
         until,
         chars,
+        isJoined: joining++ > 0,
         resolve(value) {
           open--;
           resolve(value);
@@ -290,8 +299,18 @@ function writeQueue(flushNextTurn: () => void): WriteQueue {
     waiting.push(write);
   }
 
+  function together<T>(work: () => T): T {
+    joining = 0;
+    try {
+      return work();
+    } finally {
+      joining = -Infinity;
+    }
+  }
+
   return {
     write,
+    together,
     add,
     settled: () => void open--,
     open: () => open,

@@ -219,6 +219,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       pruneExpired: requests.pruneExpired,
       hasRun: (runId) => reading(() => runs.isOfResponse(runId)),
     },
+    together: (work) => commit.together(work),
     durable: commit.syncShown,
     onCommit: commit.onCommit,
     close: () => (closing ??= close()),
