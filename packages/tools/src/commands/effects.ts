@@ -70,10 +70,10 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   target: matching(/^[\w.-]+$|^[A-Z_]+=(\d+|yes|no|true|false)$/),
   /** Other directives of printf assign variables, or are numbers, which some shells evaluate. */
   format: matching(/^(?!-)([^%]|%%|%-?\d*(\.\d+)?[sbq])*$/),
-  /** Neither a path, an address, nor the name of a file or folder, which would be installed instead. */
+  /** Neither a path, an address, nor the name of a file or folder, which would be installed instead. A version begins with no dot. */
   package(text, call) {
     matching(
-      /^(?!.*\.(t?gz|tar|whl|zip|t?bz2?|t?xz|t?lz|lzma)$)(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w.*^~-]+)?$/,
+      /^(?!.*\.(t?gz|tar|whl|zip|t?bz2?|t?xz|t?lz|lzma)(\[|$))(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w*^~][\w.*^~-]*)?$/,
     )(text, call);
     if (kindOf(text, call.scope) !== 'none') throw new Unclear(`${text} is a file or folder too`);
   },
@@ -85,6 +85,7 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   awk: matching({ test: isAwk }),
   read(text, call) {
     noList(text, call);
+    noAddress(text, call);
     if (text !== '-') touch('read', text, call.scope);
   },
   /** One file: a folder would be searched. */
@@ -177,6 +178,11 @@ function noList(text: string, { name }: Call): void {
   if (text.startsWith('@')) throw new Unclear(`${name} may read arguments from ${text.slice(1)}`);
 }
 
+/** Some programs fetch what is named by an address, or read `file:` as a path. Gawk connects to `/inet`. */
+function noAddress(text: string, { name }: Call): void {
+  if (/^([a-z][\w+.-]*:|\/inet)/i.test(text)) throw new Unclear(`${name} may take ${text} for an address`);
+}
+
 function noHost(text: string, { name }: Call): void {
   if (/^-|:/.test(text)) throw new Unclear(`the archive ${text} of ${name} is not known`);
 }
@@ -203,10 +209,13 @@ export function namesIn(text: string): { readonly paths: readonly string[]; read
 export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
   ...each('grep rg', search),
   sed(call, { operands, options, values }) {
+    const isInPlace = options.has('-i') || options.has('--in-place');
+    // On other systems the next argument belongs to it, and what follows is the script.
+    if (isInPlace && process.platform !== 'linux') throw new Unclear('the script of sed -i is not known here');
     if (values.length === 0) KINDS.sed(operands[0] ?? '', call);
     for (const file of values.length === 0 ? operands.slice(1) : operands) {
       KINDS.read(file, call);
-      if (options.has('-i') || options.has('--in-place')) touch('write', file, call.scope);
+      if (isInPlace) touch('write', file, call.scope);
     }
   },
   cp(call, { operands, options }) {

@@ -17,8 +17,9 @@ export function isSed(script: string): boolean {
   return SED.test(script);
 }
 
+/** Some versions call a function that has no parentheses: `system` runs the line. */
 const AWK_WORDS =
-  /^(BEGIN|END|NR|NF|FNR|FS|OFS|RS|ORS|(if|for|while|print|printf|length|substr|split|sub|gsub|match|index|sprintf|tolower|toupper|int)[ \t]*\(?|(?!getline)[a-z]\w*)$/;
+  /^(BEGIN|END|NR|NF|FNR|FS|OFS|RS|ORS|(if|for|while|print|printf|length|substr|split|sub|gsub|match|index|sprintf|tolower|toupper|int)[ \t]*\(?|(?!getline|system|close|fflush)[a-z]\w*)$/;
 
 /** Without patterns between slashes, which only some versions end in the same way: they need two. */
 export function isAwk(program: string): boolean {
