@@ -186,6 +186,44 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
       expect([existsSync(join(folder, 'evil')), existsSync(join(folder, 'sub', 'evil'))]).toEqual([false, false]);
     });
 
+    it('with programs in its settings is found wherever a program creates it', async () => {
+      const exec = opened();
+      const evilHere = JSON.stringify(`touch ${join(folder, 'evil')}; false`);
+      const long = Array.from({ length: 42 }, () => 'd'.repeat(48)).join('/');
+      const places = ['node_modules/a/b', '.aws/a', Array.from({ length: 45 }, () => 'd').join('/'), long];
+      // The others are no text, and two of them look the same.
+      const create = `create() { mkdir -p "$1" && git init -q "$1" && git -C "$1" config core.fsmonitor ${evilHere} && (cd "$1" && ${commit}) && git add -f "$1"; }`;
+      const script = `${create}; for place in ${places.join(' ')} $(printf 'x\\377') $(printf 'x\\376') $(printf 'y\\377')/$(printf 'z\\377'); do create "$place"; done 2>&1`;
+      const { text } = await run(exec, script);
+      expect(text).toContain('no text, so they were moved: folder.blocked, folder.blocked-2, folder.blocked-3');
+      expect(git('ls-files', '--stage').match(/^160000/gm)).toHaveLength(7);
+      git('status');
+      expect(existsSync(join(folder, 'evil'))).toBe(false);
+      const settings = execFileSync('find', ['.', '-path', './.git', '-prune', '-o', '-name', 'config*', '-print'], {
+        cwd: folder,
+        encoding: 'utf8',
+      });
+      expect(settings.match(/config.*/g)).toEqual(Array.from({ length: 7 }, () => 'config.blocked'));
+    });
+
+    it('has no settings that a program can change later by another name, or that it has hidden in another repository', async () => {
+      const exec = opened();
+      const linked = 'git init -q sub && ln sub/.git/config other';
+      const pipe = 'git init -q sub && rm sub/.git/config && mkfifo sub/.git/config';
+      const hidden = (place: string): string =>
+        `mkdir -p sub $(dirname ${place}); git init -q --bare ${place}; echo '[core] fsmonitor = evil' >>${place}/config; echo gitdir: ../${place} >sub/.git`;
+      const inModule = `git init -q --bare .git/modules/a; ${hidden('.git/modules/a/b')}`;
+      const deep = hidden('.git/modules/1/2/3/4/5/6/7/8/9/10/11/12');
+      const worktree = `${hidden('.git/a/.git')}; mkdir -p .git/a/.git/worktrees/w; echo ../.. >.git/a/.git/worktrees/w/commondir; echo gitdir: ../.git/a/.git/worktrees/w >sub/.git`;
+      for (const create of [linked, pipe, inModule, deep, worktree]) {
+        for (const used of ['sub', '.git/modules']) rmSync(join(folder, used), { recursive: true, force: true });
+        expect((await run(exec, create)).text).toContain('create config, so it was renamed');
+      }
+      const parts =
+        'mkdir -p src lib/objects lib/refs; echo ref: refs/heads/main >src/HEAD; echo ../lib >src/commondir';
+      expect((await run(exec, parts)).text).toContain('create commondir, so it was renamed');
+    });
+
     it('gets no remote, worktree or replacement with programs from a command', async () => {
       git('config', 'extensions.worktreeConfig', 'true');
       const exec = opened();

@@ -86,7 +86,8 @@ async function checkedMeanwhile({ exit }: Execution, scan: Scan, options: AfterO
 async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOptions): Promise<readonly string[]> {
   const { absent, absentInstructions, links, trusted, tops } = scan;
   const replaced = links.filter(({ path, to }) => linkOf(path) !== to).map((link) => restoreLink(link, scan));
-  const { repositories } = await openedScan(scan, scanAgain);
+  const moved: string[] = [];
+  const { repositories } = await openedScan(scan, scanAgain, moved);
   const created = new Set([
     ...absent,
     ...(isLasting ? [] : absentInstructions),
@@ -96,27 +97,43 @@ async function setRight(scan: Scan, { isLasting, isOwn, scanAgain }: AfterOption
   // What was renamed may come into existence again.
   if (renamed.length + replaced.length > 0) await scanAgain();
   return [
+    ...(moved.length === 0
+      ? []
+      : [`create folders with names that are too long or no text, so they were moved: ${named(moved)}`]),
     ...(renamed.length === 0 ? [] : [`create ${named(renamed)}, so it was renamed: ".blocked" was added`]),
     ...(replaced.length === 0 ? [] : [`replace the link ${named(replaced)}, so it was put back`]),
   ];
 }
 
-/** Opens folders that a program has closed, so that nothing in them is overlooked. */
-async function openedScan({ closed, tops }: Scan, scanAgain: () => Promise<Scan>): Promise<Scan> {
-  const known = new Set(closed);
+/** Opens folders that a program has closed, and moves those that cannot be named, so that nothing in them is overlooked. */
+async function openedScan(
+  { closed, unnamed, tops }: Scan,
+  scanAgain: () => Promise<Scan>,
+  moved: string[],
+): Promise<Scan> {
+  const known = new Set([...closed, ...unnamed]);
   for (;;) {
     const again = await scanAgain();
-    const open = again.closed.filter((path) => !known.has(path));
+    const open = [...again.closed, ...again.unnamed].filter((path) => !known.has(path));
     if (open.length === 0) return again;
     for (const path of open) {
       known.add(path);
       try {
-        inFolder(path, tops, ({ way }) => openUp(way));
+        if (again.unnamed.includes(path)) moved.push(movedToTop(path, tops));
+        else inFolder(path, tops, ({ way }) => openUp(way));
       } catch {
         // It is gone, or that of another user.
       }
     }
   }
+}
+
+function movedToTop(path: string, tops: readonly string[]): string {
+  const place = freeName(join(tops[0]!, 'folder.blocked'));
+  inFolder(dirname(path), tops, ({ way }) =>
+    renameSync(Buffer.concat([Buffer.from(`${way}/`), Buffer.from(basename(path), 'latin1')]), place),
+  );
+  return basename(place);
 }
 
 function openUp(folder: string): void {

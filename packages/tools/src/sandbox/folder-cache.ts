@@ -1,6 +1,4 @@
-import type { Dirent } from 'node:fs';
-import { constants } from 'node:fs';
-import { access, lstat, readdir } from 'node:fs/promises';
+import { accessSync, constants, lstatSync, readdirSync, type BigIntStats, type Dirent } from 'node:fs';
 
 /*
  * What was found in folders, for as long as they stay the same. Looking at the time of a folder costs one call; reading it and
@@ -14,21 +12,22 @@ import { access, lstat, readdir } from 'node:fs/promises';
 /** Longer than the ticks of every file system, which are two seconds at most. */
 const SETTLED_MS = 3_000;
 
-export type FolderCache<T> = (path: string, judge: (entries: readonly Dirent[] | undefined) => T) => Promise<T>;
+export type FolderCache<T> = (path: string, judge: (entries: readonly Dirent[] | undefined) => T) => T;
 
 /**
  * Judges the entries of a folder, or returns what was said about them before. Undefined: they cannot be read. What is no folder any
- * more has none.
+ * more has none. It does not wait for the system in other threads: a project has so many folders that this would cost more than
+ * looking at them.
  */
 export function folderCache<T>(now: () => number = Date.now): FolderCache<T> {
   const known = new Map<string, { readonly state: string; readonly found: T }>();
-  return async (path, judge) => {
+  return (path, judge) => {
     const readAt = now();
-    const before = await lstat(path, { bigint: true }).catch(() => undefined);
+    const before = statusOf(path);
     const state = before && `${before.dev} ${before.ino} ${before.mtimeNs} ${before.ctimeNs}`;
     const last = known.get(path);
     if (last !== undefined && last.state === state) return last.found;
-    const found = judge(await entriesIn(path));
+    const found = judge(entriesIn(path));
     const changedAt =
       before === undefined ? Infinity : Number(before.ctimeMs > before.mtimeMs ? before.ctimeMs : before.mtimeMs);
     if (changedAt < readAt - SETTLED_MS) known.set(path, { state: state!, found });
@@ -37,11 +36,19 @@ export function folderCache<T>(now: () => number = Date.now): FolderCache<T> {
   };
 }
 
-async function entriesIn(path: string): Promise<readonly Dirent[] | undefined> {
+function statusOf(path: string): BigIntStats | undefined {
+  try {
+    return lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  } catch {
+    return undefined;
+  }
+}
+
+function entriesIn(path: string): readonly Dirent[] | undefined {
   try {
     // Nothing can be said about entries in a folder that cannot be entered.
-    await access(path, constants.X_OK);
-    return await readdir(path, { withFileTypes: true });
+    accessSync(path, constants.X_OK);
+    return readdirSync(path, { withFileTypes: true });
   } catch (error) {
     return ['ENOENT', 'ENOTDIR'].includes((error as NodeJS.ErrnoException).code ?? '') ? [] : undefined;
   }

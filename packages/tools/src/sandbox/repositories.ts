@@ -9,6 +9,7 @@ import { entriesOf, exists, isClosed, isLink, isWithin, lstatOf, realOf, textOf 
 /** What git runs, its settings, and where it looks for both. The last two are an old form of settings of remotes. */
 const TRUSTED = ['hooks', 'config', 'config.worktree', 'commondir', 'objects/info/alternates', 'remotes', 'branches'];
 const MAX_INCLUDES = 5;
+/** Slashes in the name of a submodule. */
 const MAX_DEPTH = 10;
 
 /**
@@ -103,7 +104,10 @@ const PLAIN =
 export function untrustedFiles(git: string, top: string): readonly string[] {
   const found = lstatOf(git);
   if (!found) return [];
-  if (!found.isDirectory()) return isPartOfRepository(git, top) ? [] : [git];
+  if (!found.isDirectory()) {
+    const place = repositoryNamedBy(git, top);
+    return place === undefined ? [git] : untrustedFiles(place, top);
+  }
   const closed = [git, ...['hooks', 'worktrees', 'modules'].map((name) => join(git, name))].find(isClosed);
   if (closed !== undefined) return [closed];
   const config = join(git, 'config');
@@ -124,11 +128,13 @@ export function untrustedFiles(git: string, top: string): readonly string[] {
   ];
 }
 
-/** A worktree or a submodule, whose folder is looked at with that of its repository. Elsewhere nobody looks. */
-function isPartOfRepository(git: string, top: string): boolean {
+/** What a file in place of a repository leads to: the repository of a worktree or a submodule, in the folder. */
+function repositoryNamedBy(git: string, top: string): string | undefined {
   const named = isLink(git) || git === join(top, '.git') ? undefined : /^gitdir: (.+)$/m.exec(textOf(git))?.[1];
   const own = named === undefined ? undefined : realOf(resolve(dirname(git), named));
-  return own !== undefined && isWithin(top, own) && /\/\.git\/(worktrees\/[^/]+|modules\/.+)$/.test(own);
+  if (own === undefined || !isWithin(top, own) || !lstatOf(own)?.isDirectory()) return undefined;
+  if (/\/\.git\/worktrees\/[^/]+$/.test(own)) return dirname(dirname(own));
+  return /\/\.git\/modules\/.+$/.test(own) ? own : undefined;
 }
 
 function isEmptyFolder(path: string): boolean {
@@ -139,10 +145,16 @@ function hasPlainSettings(config: string, top: string): boolean {
   const { settings, isUnderstood } = parsed(config);
   return (
     isUnderstood &&
-    !isLink(config) &&
+    hasOneName(config) &&
     !isClosed(config) &&
     settings.every(({ name, value }) => PLAIN.test(name) && isPlainValue(name, value, { git: dirname(config), top }))
   );
+}
+
+/** A plain file, or nothing: neither what another name changes, nor a pipe that a program fills later. */
+function hasOneName(path: string): boolean {
+  const found = lstatOf(path);
+  return !found || (found.isFile() && found.nlink === 1);
 }
 
 function isPlainValue(

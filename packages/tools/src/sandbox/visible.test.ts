@@ -105,9 +105,16 @@ describe('private files', () => {
   });
 
   it('may be in folders that are too deep to be looked at', async () => {
-    put(`${'d/'.repeat(45)}.env`);
-    const { masked } = await scanned();
-    expect(masked).toEqual([{ path: join(folder, 'd/'.repeat(41).slice(0, -1)), type: 'folder' }]);
+    const name = 'd'.repeat(199);
+    const file = put(`${`${name}/`.repeat(9)}.env`);
+    put(`${`${name}/`.repeat(11)}.env`);
+    const { masked, unnamed } = await scanned();
+    const deep = join(folder, `${name}/`.repeat(11).slice(0, -1));
+    expect(masked).toEqual([
+      { path: file, type: 'file' },
+      { path: deep, type: 'folder' },
+    ]);
+    expect(unnamed).toEqual([deep]);
   });
 });
 

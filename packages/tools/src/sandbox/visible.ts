@@ -1,5 +1,5 @@
-import type { Dirent } from 'node:fs';
-import { delimiter, dirname, isAbsolute, join, resolve, sep } from 'node:path';
+import { readdirSync, type Dirent } from 'node:fs';
+import { basename, delimiter, dirname, isAbsolute, join, resolve, sep } from 'node:path';
 import { compileGlob, matchesGlob, privatePaths, type PolicyRules } from '@treadle/core/policy';
 import type { Mask } from './engine.ts';
 import { folderCache, type FolderCache } from './folder-cache.ts';
@@ -113,7 +113,10 @@ export function toolSecrets(tools: readonly string[]): readonly Mask[] {
 const OWN_NAMES = ['treadle.toml', '.agents'];
 /** Names that it reads, and that people and other programs create too. */
 const INSTRUCTIONS = ['AGENTS.md', '.claude/skills'];
-const MAX_DEPTH = 40;
+/** Bytes. What is in a folder with a longer one may have no path that can be used. */
+const MAX_PATH = 2_000;
+/** Others have their turn while folders are looked through. */
+const SLICE_MS = 5;
 
 /** What decides what Treadle does in the working folder, and the given paths. */
 export function ownPaths(folder: string, others: readonly string[] = []): readonly string[] {
@@ -141,6 +144,8 @@ export interface Scan {
   readonly writable: readonly string[];
   /** Folders that this process cannot look into. They are masked. */
   readonly closed: readonly string[];
+  /** Folders that cannot be looked into by their path: it is too long, or no text. The last name has a character for each byte. */
+  readonly unnamed: readonly string[];
 }
 
 export interface ScanOptions {
@@ -166,15 +171,16 @@ export interface FolderFacts {
   readonly repositories: readonly string[];
   readonly folders: readonly string[];
   readonly isClosed?: true;
+  readonly unnamed?: readonly string[];
 }
 
 /**
- * Looks through the working folder. Links are not followed, and node_modules is not entered. `cache`: what an earlier scan with
+ * Looks through the working folder. Links are not followed, and in node_modules only repositories are looked for. `cache`: what an earlier scan with
  * the same options has found.
  */
 export async function scanFolder(options: ScanOptions, cache: FolderCache<FolderFacts> = folderCache()): Promise<Scan> {
   const { folder } = options;
-  const { masked, repositories: found, closed } = await walkFolder(options, cache);
+  const { masked, repositories: found, closed, unnamed } = await walkFolder(options, cache);
   const repositories = found.filter((git) => git !== folder);
   const isMasked = (path: string): boolean => masked.some((mask) => isWithin(mask.path, path));
   // Nothing can be mounted inside a folder that is masked.
@@ -187,7 +193,7 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     const isFile = lstatOf(git)?.isFile() === true;
     const places = isFile && dirname(git) === folder ? worktreeOf(git) : isFile ? [] : [git];
     if (isFile) wanted.add(git);
-    else pinned.add(git);
+    else if (!isMasked(git)) pinned.add(git);
     if (isFile) writable.push(...places.slice(0, 1));
     for (const place of places)
       for (const path of trustedFiles(place, { ...options, top: dirname(git) })) wanted.add(path);
@@ -219,6 +225,7 @@ export async function scanFolder(options: ScanOptions, cache: FolderCache<Folder
     pinned: [...pinned].filter((path) => !isLink(path)).toSorted(),
     writable,
     closed,
+    unnamed,
   };
 }
 
@@ -228,32 +235,54 @@ export async function privateFiles(options: MatcherOptions, cache: FolderCache<F
   return [...masked, ...repositories.flatMap(maskFor)];
 }
 
+interface Walked {
+  readonly masked: Mask[];
+  readonly repositories: readonly string[];
+  readonly closed: readonly string[];
+  readonly unnamed: readonly string[];
+}
+
 async function walkFolder(
   options: MatcherOptions & { readonly readable?: string },
   cache: FolderCache<FolderFacts>,
-): Promise<{ readonly masked: Mask[]; readonly repositories: readonly string[]; readonly closed: readonly string[] }> {
+): Promise<Walked> {
   const isPrivate = privateMatcher(options);
-  const masked: Mask[] = [];
+  const walked = {
+    masked: [] as Mask[],
+    repositories: [] as string[],
+    closed: [] as string[],
+    unnamed: [] as string[],
+  };
+  const { masked, repositories, closed, unnamed } = walked;
   const links: string[] = [];
-  const repositories: string[] = [];
-  const closed: string[] = [];
-  const walk = async (path: string, depth: number): Promise<void> => {
-    const found = await cache(path, (entries) => folderFacts(path, entries, isPrivate));
+  const isLong = (one: string): boolean => Buffer.byteLength(one) - Buffer.byteLength(options.folder) > MAX_PATH;
+  const open = [{ path: options.folder, isDependency: false }];
+  let sliceEnd = performance.now() + SLICE_MS;
+  for (let next = open.pop(); next !== undefined; next = open.pop()) {
+    const { path, isDependency } = next;
+    if (performance.now() > sliceEnd) {
+      await new Promise((done) => setImmediate(done));
+      sliceEnd = performance.now() + SLICE_MS;
+    }
+    const found = cache(path, (entries) => folderFacts(path, entries, isDependency ? () => false : isPrivate));
     masked.push(...found.masked);
     links.push(...found.links);
     repositories.push(...found.repositories);
+    unnamed.push(...(found.unnamed ?? []));
     if (found.isClosed) closed.push(path);
-    if (depth < MAX_DEPTH) await Promise.all(found.folders.map((one) => walk(one, depth + 1)));
-    // Nobody knows what is in them.
-    else masked.push(...found.folders.map((one) => ({ path: one, type: 'folder' as const })));
-  };
-  await walk(options.folder, 0);
+    for (const one of found.folders)
+      if (isLong(one)) {
+        unnamed.push(join(path, Buffer.from(basename(one)).toString('latin1')));
+        // Nobody knows what is in it.
+        masked.push({ path: one, type: 'folder' });
+      } else open.push({ path: one, isDependency: isDependency || basename(one) === 'node_modules' });
+  }
   // What they lead to would be read by their names.
   for (const link of links) {
     const real = realOf(link);
     if (real !== undefined && real !== options.folder && isWithin(options.folder, real)) masked.push(...maskFor(real));
   }
-  return { masked: withoutInner(masked), repositories, closed };
+  return { ...walked, masked: withoutInner(masked) };
 }
 
 /** Nothing can be mounted in a folder that is masked. */
@@ -291,20 +320,30 @@ function folderFacts(
   // A program could open it later.
   if (!entries) return { masked: [{ path, type: 'folder' }], links: [], repositories: [], folders: [], isClosed: true };
   const [masked, links, repositories, folders]: [Mask[], string[], string[], string[]] = [[], [], [], []];
+  const unnamed = entries.some(({ name }) => name.includes('\ufffd')) ? foldersWithoutText(path) : [];
   const names = new Set(entries.map(({ name }) => name));
-  // A bare repository.
-  if (['HEAD', 'objects', 'refs'].every((name) => names.has(name))) repositories.push(path);
+  // A bare repository. Git also looks for the other two where `commondir` says.
+  if (names.has('HEAD') && (names.has('commondir') || (names.has('objects') && names.has('refs'))))
+    repositories.push(path);
   for (const entry of entries) {
     const at = join(path, entry.name);
     if (entry.name === '.git') repositories.push(at);
     else if (entry.isDirectory()) {
+      // Also if it is masked: a program that has created it may have put a repository there.
       if (isPrivate(join(at, 'x'))) masked.push({ path: at, type: 'folder' });
-      else if (entry.name !== 'node_modules') folders.push(at);
+      folders.push(at);
     } else if (entry.isSymbolicLink()) {
       if (isPrivate(at) || isPrivate(join(at, 'x'))) links.push(at);
     } else if (entry.isFile() && isPrivate(at)) masked.push({ path: at, type: 'file' });
   }
-  return { masked, links, repositories, folders };
+  return { masked, links, repositories, folders, ...(unnamed.length > 0 && { unnamed }) };
+}
+
+/** Bytes that are no text become the sign U+FFFD, so a path with that leads to nothing. */
+function foldersWithoutText(path: string): readonly string[] {
+  return readdirSync(path, { encoding: 'buffer', withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && !Buffer.from(entry.name.toString()).equals(entry.name))
+    .map(({ name }) => join(path, name.toString('latin1')));
 }
 
 /** What has to be readable for git itself. */
