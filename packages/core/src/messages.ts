@@ -96,6 +96,8 @@ export interface ToolCall {
    * the result. Only in runs whose model has `references`.
    */
   readonly references?: readonly string[];
+  /** The step of a program that makes the call. */
+  readonly label?: string;
   /** The model called a tool that takes a text (`ToolSpec.custom`) with that text. `arguments` is `{ "input": text }`. */
   readonly custom?: true;
   readonly provider?: ProviderData;
@@ -203,12 +205,13 @@ function partProblem(owner: PartOwner, part: unknown): string | undefined {
   if (!PARTS[owner].includes(type as string)) return `.type is ${described(type)}. Use ${PARTS[owner].join(', ')}`;
   switch (type) {
     case 'tool-call': {
-      const { provider, references } = part;
+      const { provider, references, label } = part;
       const problem = textProblem(part, 'id') ?? textProblem(part, 'name') ?? textProblem(part, 'arguments');
       if (problem !== undefined) return problem;
       if (provider !== undefined && !isProviderData(provider)) {
         return '.provider is not { protocol, data } with plain JSON';
       }
+      if (label !== undefined && typeof label !== 'string') return '.label is not a text';
       return references === undefined || areTexts(references) ? undefined : '.references is not an array of strings';
     }
     case 'tool-result':

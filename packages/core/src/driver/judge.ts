@@ -11,7 +11,7 @@ import type { PolicyRules } from '../policy/rules.ts';
 import { touchFrom } from '../policy/touches.ts';
 import { possibleVerdict, stricterVerdict } from '../policy/verdicts.ts';
 import type { Checked } from '../tools/execute.ts';
-import { promisesOf, type Tool } from '../tools/tool.ts';
+import { promisesOf, type NeedsApproval, type Tool } from '../tools/tool.ts';
 import { executorOf, ignore } from './call-model.ts';
 import { recordedRules } from './open.ts';
 import type { ContinueOptions } from './options.ts';
@@ -269,7 +269,9 @@ function describeCall(
   const known = touches?.map(copyTouch);
   const ownVerdict = (): Verdict | undefined => {
     if (typeof operation === 'object') return operation;
-    return mustApprove(tool, needsApproval, input) ? NEEDS_APPROVAL : undefined;
+    const needed = mustApprove(tool, needsApproval, input);
+    if (typeof needed === 'object') return { ...NEEDS_APPROVAL, ttlMs: needed.ttlMs };
+    return needed ? NEEDS_APPROVAL : undefined;
   };
   const sandbox = tool?.sandbox && declaredPromises(tool, input);
   return {
@@ -328,13 +330,14 @@ function operationOf(tool: Tool | undefined, input: unknown): string | Verdict |
 const NEEDS_APPROVAL: AskVerdict = { type: 'ask', rule: 'needsApproval' };
 
 /** `recorded`: the tool had `needsApproval` when the call was planned. It stays so if the current code omits it. */
-function mustApprove(tool: Tool | undefined, recorded: true | undefined, input: unknown): boolean {
+function mustApprove(tool: Tool | undefined, recorded: true | undefined, input: unknown): NeedsApproval {
   const needed = tool?.needsApproval;
   if (typeof needed !== 'function') return needed ?? recorded ?? false;
   try {
     const answer: unknown = needed(input);
     ignoreRejection(answer);
-    return answer !== false;
+    const { ttlMs } = Object(answer) as { readonly ttlMs?: unknown };
+    return typeof ttlMs === 'number' && ttlMs > 0 ? { ttlMs } : answer !== false;
   } catch {
     return true;
   }

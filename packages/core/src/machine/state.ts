@@ -229,6 +229,8 @@ export interface Call {
   readonly limits?: Limits;
   /** The arguments that are references to long results. */
   readonly references?: readonly string[];
+  /** The step of a program that makes it. */
+  readonly label?: string;
   /** Its tool has `needsApproval`, so the call is judged also without a policy. */
   readonly needsApproval?: true;
   /** The rule that decided its verdict. */

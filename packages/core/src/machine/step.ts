@@ -863,7 +863,8 @@ function planCalls(
     const { references } = part;
     const counted: Call = facts?.uncounted ? { ...timed, uncounted: true } : timed;
     const sent: Call = check.recipient === undefined ? counted : { ...counted, recipient: check.recipient };
-    const call: Call = references && state.rules.references ? { ...sent, references } : sent;
+    const referring: Call = references && state.rules.references ? { ...sent, references } : sent;
+    const call: Call = part.label === undefined ? referring : { ...referring, label: part.label };
     const given = results?.get(part.id);
     if (given) return { type: 'settled', call, result: given, how: 'claimed' };
     const claim = index < MAX_CALLS_PER_REPLY ? claimOf?.(index) : undefined;

@@ -35,8 +35,21 @@ export interface AgentHost {
   readonly agent?: (name: string) => NamedAgent | undefined;
   /** What runs may use at most. */
   readonly bounds?: AgentBounds;
+  /** Absent: the host has no workflows. */
+  readonly workflows?: WorkflowHost;
   /** Globs of what agents may neither read nor write, such as their definitions. */
   readonly protects?: readonly string[];
+}
+
+/** Knows what agents that are workflows do. */
+export interface WorkflowHost {
+  /** The model and the tools of the run of a workflow. `tools`: those that its definition names. Throws `invalid-agent`. */
+  readonly parts: (
+    agent: NamedAgent,
+    tools: readonly Tool[],
+  ) => { readonly model: Model; readonly tools: readonly Tool[]; readonly maxParallel: number };
+  /** What a workflow names and the host lacks. */
+  readonly lacking: (agent: NamedAgent, host: AgentHost) => readonly AgentProblem[];
 }
 
 /** Bounds of the loop. Those of a definition and of a request can only be stricter. */
@@ -90,10 +103,12 @@ export type AgentLoopOptions = Pick<
   | 'settings'
   | 'maxTurns'
   | 'maxCallsPerTurn'
+  | 'maxParallel'
   | 'errorLimit'
   | 'repeatLimit'
   | 'toolTimeoutMs'
   | 'parallel'
+  | 'compaction'
   | 'limits'
   | 'finish'
   | 'output'
@@ -117,7 +132,7 @@ export const LINK = ' > ';
  */
 export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHost): AgentLoopOptions {
   const { inputs, messages, mode = 'iterative', options = {} } = request;
-  const isSingle = mode === 'single';
+  const isSingle = mode === 'single' && !agent.workflow;
   const { tools, agents } = isSingle ? NO_TOOLS : agentTools(agent, host);
   const model = agentModel(agent, host, options);
   const narrow = tools.length === 0 ? [] : narrowingsOf(agent, options, host);
@@ -127,13 +142,22 @@ export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHo
   }
   const output = outputSchema(agent);
   const { task_id: task, session_id: session } = options;
-  return {
+  const common = {
     model,
     input: messages ?? inputMessage(inputs ?? {}),
-    instructions: buildPrompt(agent, { skills: activatedSkills(agent, host).text }),
     tools,
-    ...(agents.length > 0 && { agents }),
     ...(host.policy && { policy: host.policy }),
+    ...(narrow.length > 0 && { narrow }),
+    definition: agent,
+    labels: { [AGENT_LABEL]: agent.name, [CHAIN_LABEL]: agent.name },
+    ...(task !== undefined && { task }),
+    ...(session !== undefined && { session }),
+  };
+  if (agent.workflow) return { ...common, ...workflowRules(agent, options, host) };
+  return {
+    ...common,
+    instructions: buildPrompt(agent, { skills: activatedSkills(agent, host).text }),
+    ...(agents.length > 0 && { agents }),
     settings: agentSettings(agent, model, options),
     ...agentBounds(agent, options, host.bounds ?? {}),
     ...(agent.constraints?.parallel_allowed === false && { parallel: false }),
@@ -141,17 +165,36 @@ export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHo
     // Without tools the model is not asked: see the strategy `confirm`.
     finish: isSingle || options.enable_double_confirmation === false ? 'plain' : 'confirm',
     ...(output && { output, outputText: textField(agent) }),
-    ...(narrow.length > 0 && { narrow }),
-    definition: agent,
-    labels: { [AGENT_LABEL]: agent.name, [CHAIN_LABEL]: agent.name },
-    ...(task !== undefined && { task }),
-    ...(session !== undefined && { session }),
   };
+}
+
+/** The bounds that are for models do not apply to a program. */
+function workflowRules(agent: NamedAgent, options: InvokeOptions, host: AgentHost): Partial<AgentLoopOptions> {
+  const { limits, toolTimeoutMs } = agentBounds(agent, options, host.bounds ?? {});
+  return {
+    maxTurns: 100_000,
+    errorLimit: 0,
+    repeatLimit: 0,
+    compaction: false,
+    maxParallel: workflowParts(agent, [], host).maxParallel,
+    ...(toolTimeoutMs !== undefined && { toolTimeoutMs }),
+    ...(limits && { limits }),
+  };
+}
+
+function workflowParts(
+  agent: NamedAgent,
+  tools: readonly Tool[],
+  { workflows }: Pick<AgentHost, 'workflows'>,
+): ReturnType<WorkflowHost['parts']> {
+  if (workflows) return workflows.parts(agent, tools);
+  throw invalidAgent(agent, 'it is a workflow, and the host runs none.');
 }
 
 /** Everything that a definition names and the host lacks, or else why the agent cannot run there. Empty: it can. */
 export function lackingParts(agent: NamedAgent, host: AgentHost): readonly AgentProblem[] {
   const { tools = [], dependencies = [], skills = [] } = agent;
+  if (agent.workflow && host.workflows) return host.workflows.lacking(agent, host);
   const bare: NamedAgent = { ...agent, tools: [], dependencies: [], skills: [] };
   const found = [
     ...problemOf(['model'], () => agentModel(agent, host)),
@@ -186,7 +229,12 @@ function invalidAgent({ name }: NamedAgent, why: string): TreadleError {
 /* Model */
 
 /** The model of an agent, which repeats failed calls as `max_retries` says. */
-export function agentModel(agent: NamedAgent, host: Pick<AgentHost, 'model'>, { model }: InvokeOptions = {}): Model {
+export function agentModel(
+  agent: NamedAgent,
+  host: Pick<AgentHost, 'model' | 'workflows'>,
+  { model }: InvokeOptions = {},
+): Model {
+  if (agent.workflow) return workflowParts(agent, [], host).model;
   return retriedModel(host.model(model ?? agent.model), agent.constraints?.max_retries ?? 0);
 }
 
@@ -216,7 +264,8 @@ export function agentTools(
     tools: toolsOf(target, host),
     model: agentModel(target, host),
   }));
-  return { tools: toolsOf(agent, host), agents };
+  const tools = toolsOf(agent, host);
+  return { tools: agent.workflow ? workflowParts(agent, tools, host).tools : tools, agents };
 }
 
 function toolsOf(agent: NamedAgent, host: AgentHost): readonly Tool[] {

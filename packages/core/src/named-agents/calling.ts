@@ -7,7 +7,7 @@ import type { ErrorFacts } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { errorResult, Finished } from '../tools/result.ts';
 import type { Tool } from '../tools/tool.ts';
-import { agentRun, CHAIN_LABEL, LINK, type AgentHost } from './agent-run.ts';
+import { agentModel, agentRun, CHAIN_LABEL, LINK, type AgentHost } from './agent-run.ts';
 import { callSchema, checkInputs } from './fields.ts';
 import type { AgentRegistry, NamedAgent } from './named-agent.ts';
 import { agentToolName } from './prompt.ts';
@@ -50,7 +50,7 @@ function callingTool(agent: NamedAgent, options: AgentHostOptions): Tool {
     name,
     description: `Calls the agent "${agent.name}", and returns its answer: ${agent.description}`,
     input: callSchema(agent),
-    model: options.model(agent.model),
+    model: agent.workflow ? agentModel(agent, options) : options.model(agent.model),
     touches: () => [],
     timeoutMs: NO_TIMEOUT_MS,
   });
@@ -98,7 +98,7 @@ function modelsFrom(agent: NamedAgent, { model, registry }: AgentHostOptions): r
   const add = (one: NamedAgent): void => {
     if (seen.has(one.name)) return;
     seen.add(one.name);
-    models.add(model(one.model));
+    if (!one.workflow) models.add(model(one.model));
     const entries = (one.tools ?? []).flatMap((entry) => /^(?:agent|handoff):(.*)$/.exec(entry)?.[1] ?? []);
     for (const name of [...entries, ...(one.dependencies ?? []).map((dependency) => dependency.agent)]) {
       const other = registry.get(name);

@@ -15,7 +15,7 @@ function problemsOf(definition: unknown): readonly AgentProblem[] {
 }
 
 /** Every field with a good value, what becomes of it, and bad values with a part of what is said about each. */
-const FIELDS: { readonly [Key in keyof Required<NamedAgent>]: FieldCases } = {
+const FIELDS: { readonly [Key in Exclude<keyof NamedAgent, 'workflow'>]: FieldCases } = {
   name: {
     good: [['code-review_2']],
     bad: [

@@ -291,7 +291,7 @@ const DEPENDENCY: Check = (value, path, found) => {
   return table({ agent: NAME, optional: BOOLEAN, purpose: LINE }, ['agent'])(value, path, found);
 };
 
-const KEYS: Readonly<Record<keyof NamedAgent, Check>> = {
+const KEYS: Readonly<Record<Exclude<keyof NamedAgent, 'workflow'>, Check>> = {
   name: NAME,
   // YAML reads 1.0 as a number.
   version: (value, path, found) => LINE(typeof value === 'number' ? String(value) : value, path, found),

@@ -11,6 +11,7 @@ export {
   type AgentLoopOptions,
   type AgentRequest,
   type InvokeOptions,
+  type WorkflowHost,
 } from './agent-run.ts';
 export { agentChange, agentHost, pinnedAgent, recordedAgent, type AgentHostOptions } from './calling.ts';
 export { checkNamedAgent, isAgentName, type CheckedAgent } from './check.ts';

@@ -41,6 +41,10 @@ export interface NamedAgent {
   readonly dependencies?: readonly AgentDependency[];
   /** Whether it remembers earlier runs. It has no effect yet. */
   readonly memory?: boolean;
+  /**
+   * The steps of a workflow: a program is its model. Not a key of files of agents. Only a host with `workflows` knows what it means.
+   */
+  readonly workflow?: object;
 }
 
 /** Named fields, or a JSON Schema of an object: a table with the text `object` as its `type`. */

@@ -4,6 +4,8 @@ import { textOf, type ErrorType, type Message, type ToolCall, type ToolResult } 
 import { NO_USAGE, type Model, type ModelReply, type ModelRequest } from '../model.ts';
 import { isPlain } from '../plain.ts';
 import { valueOf } from '../tools/references.ts';
+
+export { valueOf };
 import type { Tool } from '../tools/tool.ts';
 
 /*
@@ -33,6 +35,8 @@ export interface Step {
   readonly tool: string;
   /** An argument that is the long result of another step is passed by reference. */
   readonly arguments: Readonly<Record<string, unknown>>;
+  /** What people know the step by. The call has it. */
+  readonly label?: string | undefined;
 }
 
 export type Outcome =
@@ -67,13 +71,13 @@ export function fail(code: string, message: string): never {
   throw new ProgramFailure(code, message);
 }
 
-export function step(tool: string, args: Step['arguments'] = {}): Step {
-  return { tool, arguments: args };
+export function step(tool: string, args: Step['arguments'] = {}, label?: string): Step {
+  return { tool, arguments: args, label };
 }
 
 /** Calls a tool. Returns the value of its result, or throws `StepError`. */
-export function* call<T = unknown>(tool: string, args?: Step['arguments']): Steps<T> {
-  const [value] = yield* all<T>([step(tool, args)]);
+export function* call<T = unknown>(tool: string, args?: Step['arguments'], label?: string): Steps<T> {
+  const [value] = yield* all<T>([step(tool, args, label)]);
   return value!;
 }
 
@@ -205,7 +209,7 @@ function nextCalls({ calls, outcomes }: Execution): readonly ToolCall[] {
 }
 
 /** The call for a step. It has its id when it is part of a reply. */
-function callOf({ references }: Execution, { tool, arguments: args }: Step): ToolCall {
+function callOf({ references }: Execution, { tool, arguments: args, label }: Step): ToolCall {
   const names: string[] = [];
   const given = Object.entries(args).map(([name, value]) => {
     const reference = typeof value === 'object' && value !== null ? references.get(value) : undefined;
@@ -213,7 +217,14 @@ function callOf({ references }: Execution, { tool, arguments: args }: Step): Too
     return [name, reference ?? value];
   });
   const text = JSON.stringify(Object.fromEntries(given));
-  return { type: 'tool-call', id: '', name: tool, arguments: text, ...(names.length > 0 && { references: names }) };
+  return {
+    type: 'tool-call',
+    id: '',
+    name: tool,
+    arguments: text,
+    ...(names.length > 0 && { references: names }),
+    ...(label !== undefined && { label }),
+  };
 }
 
 /** Throws unless a reply in the history is the one that the program gives there. */

@@ -88,7 +88,7 @@ export interface ToolDefinition<S extends Schema = JsonSchema, Output = unknown>
   /** What a call does, for rules about a single operation of the tool. If the function throws, the call is denied. */
   readonly operation?: string | ((input: OutputOf<S>) => string);
   /** People have to approve a call before it runs, also without a policy. If the function throws, they have to. */
-  readonly needsApproval?: boolean | ((input: OutputOf<S>) => boolean);
+  readonly needsApproval?: boolean | ((input: OutputOf<S>) => NeedsApproval);
   /**
    * For `once` tools, after a crash or a timeout, and when a run with a parked call is resumed: reports whether the call
    * with this key took effect. If that will be known only later, it parks the call. It is also called, with an aborted signal,
@@ -334,11 +334,14 @@ export interface Tool {
   readonly sandbox?: (input: unknown) => readonly string[];
   readonly fingerprint?: string;
   readonly operation?: string | ((input: unknown) => string);
-  readonly needsApproval?: boolean | ((input: unknown) => boolean);
+  readonly needsApproval?: boolean | ((input: unknown) => NeedsApproval);
   readonly verify?: (input: unknown, context: ToolContext) => Verification | Promise<Verification>;
   readonly recipient?: (input: unknown) => string | undefined;
   readonly execute?: (input: unknown, context: ToolContext) => unknown;
 }
+
+/** Whether people have to approve a call. `ttlMs`: how long the call waits for that; default one day. */
+export type NeedsApproval = boolean | { readonly ttlMs: number };
 
 const NO_ARGUMENTS: JsonSchema = { type: 'object', properties: {} };
 const EFFECTS: readonly ToolEffect[] = ['pure', 'idempotent', 'once'];
