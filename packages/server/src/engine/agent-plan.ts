@@ -5,6 +5,7 @@ import {
   agentModel,
   agentRun,
   agentTools,
+  pinnedAgent,
   recordedAgent,
   type AgentHost,
   type AgentLoopOptions,
@@ -14,6 +15,7 @@ import {
 } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
 import type { CallableAgents } from '@treadle/tools';
+import { flowOf, resultsOf, workflowHost } from '@treadle/tools/workflows';
 import { ApiError, badRequest } from '../api-error.ts';
 import {
   agentNamed,
@@ -37,6 +39,8 @@ export interface AgentInvocation {
   /** `single`: one model call without tools. */
   readonly mode: 'single' | 'iterative';
   readonly options: InvokeOptions;
+  /** A definition that is not in a folder, such as of a workflow that undoes the steps of a run. */
+  readonly definition?: NamedAgent;
 }
 
 /** How an agent answers that was chosen as a model: clients get every text, so that an answer is not asked for twice. */
@@ -62,13 +66,16 @@ export interface PlannedAgent {
   readonly skills?: readonly Skill[] | undefined;
 }
 
+/** What of a server agents are planned with. */
+type AgentEngine = Pick<Engine, 'models' | 'namedAgents'> & Partial<Pick<Engine, 'store' | 'stopRun'>>;
+
 /** Throws an `ApiError` if there is no such agent, or if it cannot run here. */
 export function planAgent(
-  engine: Pick<Engine, 'models' | 'namedAgents'>,
+  engine: AgentEngine,
   { name, invocation = AS_MODEL, definition, otherTools, caller, policy, skills }: PlannedAgent,
 ): AgentPlan {
   const recorded = recordedAgent(definition);
-  const agent = recorded ?? agentNamed(engine, name, caller.scopes);
+  const agent = recorded ?? invocation.definition ?? agentNamed(engine, name, caller.scopes);
   for (const one of otherTools) {
     if (isLeftOut(one, { executors: [] })) continue;
     const message = `The agent "${agent.name}" has its own tools, so that the request can add only functions of its client.`;
@@ -119,7 +126,7 @@ function turnsOf(agent: NamedAgent, options: InvokeOptions, { bounds = {} }: Age
 
 /** What the server offers to the agents of a caller. */
 function hostFor(
-  { models, namedAgents }: Pick<Engine, 'models' | 'namedAgents'>,
+  { models, namedAgents, store, stopRun }: AgentEngine,
   { caller, policy, skills }: Pick<PlannedAgent, 'caller' | 'policy' | 'skills'>,
 ): AgentHost {
   const { registry, tools, bounds, maxDepth } = namedAgents!;
@@ -128,6 +135,16 @@ function hostFor(
     model: (model) => ownModel(models, model),
     tools: tools.map((one) => (mayExecute(caller.scopes, one.name) ? one : refusing(one))),
     bounds,
+    workflows: workflowHost(
+      store && stopRun
+        ? {
+            async stopRun(runId, { principal }) {
+              await stopRun(runId, principal!);
+              return resultsOf(store, runId, flowOf((await pinnedAgent(store, runId))!));
+            },
+          }
+        : {},
+    ),
     ...(policy && { policy }),
     ...(skills && { skills }),
     ...(maxDepth !== undefined && { maxDepth }),

@@ -188,6 +188,8 @@ export interface Engine {
   readonly kept?: ResourceKeeper;
   /** Starts runs that outlive the calls of tools. Absent: tools cannot start any. */
   readonly startRun?: StartRunFor;
+  /** Cancels a run of a caller. Resolves when its end is stored. */
+  readonly stopRun?: (runId: string, caller: Principal) => Promise<void>;
   readonly runs: ActiveRuns;
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
   readonly driven: Map<string, RunControls>;

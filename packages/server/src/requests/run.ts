@@ -218,7 +218,16 @@ function givenTo(
 /** What of this server runs are planned with. */
 type PlanningEngine = Pick<
   Engine,
-  'models' | 'namedAgents' | 'skills' | 'serverTools' | 'instructionsFor' | 'policy' | 'waits' | 'kept'
+  | 'models'
+  | 'namedAgents'
+  | 'skills'
+  | 'serverTools'
+  | 'instructionsFor'
+  | 'policy'
+  | 'waits'
+  | 'kept'
+  | 'store'
+  | 'stopRun'
 >;
 
 /** The agent that answers a request; undefined if a model does. Throws a 403 if the key may use neither. */
@@ -403,7 +412,8 @@ export function driveRun(
   const common = {
     ...engine.everyRun,
     runId,
-    model: modelOf(plan.model),
+    // A program generates nothing, and reads the history that the loop has.
+    model: plan.model.program ? plan.model : modelOf(plan.model),
     ...(agents && {
       agents: agents.map((agent) => ({ ...agent, ...(agent.model && { model: modelOf(agent.model) }) })),
     }),

@@ -27,6 +27,8 @@ import {
 export interface FolderAgentsOptions {
   /** Absolute paths. One that does not exist has no agents. */
   readonly folders: readonly string[];
+  /** Folders with workflows, which are agents too. */
+  readonly workflows?: readonly string[];
   /** The agent that is used where none is named. */
   readonly default?: string;
 }
@@ -82,7 +84,7 @@ interface Loaded {
 
 /** Reads the folders. Never rejects: what cannot be read is a problem. */
 export async function folderAgents(options: FolderAgentsOptions): Promise<FolderAgents> {
-  const { folders, default: byDefault } = options;
+  const { folders, workflows = [], default: byDefault } = options;
   const files = new Map<string, ReadAgent>();
   const listeners = new Set<() => void>();
   let loaded: Loaded = { agents: new Map(), problems: [], warnings: [] };
@@ -90,7 +92,7 @@ export async function folderAgents(options: FolderAgentsOptions): Promise<Folder
 
   async function load(): Promise<void> {
     const before = loaded;
-    loaded = await readFolders(folders, files);
+    loaded = await readFolders({ folders, workflows }, files);
     if (isDeepStrictEqual(definitionsOf(before), definitionsOf(loaded))) return;
     for (const listener of listeners) listener();
   }
@@ -121,11 +123,12 @@ export async function folderAgents(options: FolderAgentsOptions): Promise<Folder
     placed(name, { path, message }) {
       const { file = name, lines } = loaded.agents.get(name) ?? {};
       const key = keyText(path);
-      const line = lines?.get(key);
+      const around = path.map((_, index) => keyText(path.slice(0, path.length - index)));
+      const line = lines?.get(around.find((one) => lines.has(one)) ?? '');
       return { file, ...(line !== undefined && { line }), ...(key !== '' && { key }), message };
     },
     fileOf: (name) => loaded.agents.get(name)?.file,
-    protects: folders.map((folder) => `${exactGlob(folder)}/**`),
+    protects: [...folders, ...workflows].map((folder) => `${exactGlob(folder)}/**`),
     reload,
     async write(agent) {
       const folder = firstFolder();
@@ -159,19 +162,30 @@ function definitionsOf({ agents }: Loaded): readonly NamedAgent[] {
 }
 
 /** `files`: those that were read before, which are replaced by those that are there now. */
-async function readFolders(folders: readonly string[], files: Map<string, ReadAgent>): Promise<Loaded> {
+async function readFolders(
+  { folders, workflows }: Required<Pick<FolderAgentsOptions, 'folders' | 'workflows'>>,
+  files: Map<string, ReadAgent>,
+): Promise<Loaded> {
   const agents = new Map<string, LoadedAgent>();
   const problems: AgentFileProblem[] = [];
   const warnings: AgentFileProblem[] = [];
   const seen = new Set<string>();
-  for (const folder of new Set(folders)) {
+  for (const folder of new Set([...folders, ...workflows])) {
     const ops = guardedFiles({ folder });
-    const { names, problem } = await agentFileNames(ops, folder);
+    const isOfAgents = folders.includes(folder);
+    const found = await agentFileNames(ops, folder);
+    const { problem } = found;
+    const names = isOfAgents ? found.names : found.names.filter((name) => agentFormat(name) !== 'md');
+    // A program without workflows does not load CEL.
+    const parse =
+      isOfAgents || names.length === 0
+        ? parseAgentFile
+        : (await import('../workflows/parse-workflow.ts')).parseWorkflowFile;
     if (problem !== undefined) problems.push({ file: folder, message: problem });
     for (const name of names) {
       const file = join(folder, name);
       seen.add(file);
-      const parsed = await readAgentFile(ops, file, files);
+      const parsed = await readAgentFile(ops, file, { files, parse });
       if (parsed.type === 'invalid') problems.push(...parsed.problems);
       else {
         const { agent, lines } = parsed;
@@ -210,13 +224,17 @@ async function agentFileNames(
   }
 }
 
-async function readAgentFile(ops: FileOps, file: string, files: Map<string, ReadAgent>): Promise<ParsedAgentFile> {
+async function readAgentFile(
+  ops: FileOps,
+  file: string,
+  { files, parse }: { readonly files: Map<string, ReadAgent>; readonly parse: typeof parseAgentFile },
+): Promise<ParsedAgentFile> {
   try {
     const { stamp } = await ops.stat(file);
     const known = files.get(file);
     if (known?.stamp === stamp) return known.parsed;
     const content = await readWhole(ops, file, MAX_BYTES);
-    const parsed = parseAgentFile(new TextDecoder('utf-8', { fatal: true }).decode(content), file);
+    const parsed = parse(new TextDecoder('utf-8', { fatal: true }).decode(content), file);
     files.set(file, { stamp, parsed });
     return parsed;
   } catch (error) {

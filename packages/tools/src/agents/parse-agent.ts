@@ -90,7 +90,7 @@ function namingPaths(agent: NamedAgent): readonly AgentProblem['path'][] {
   return [['name'], ['model'], ...entries];
 }
 
-function jsonProblem(text: string): Omit<AgentFileProblem, 'file'> | undefined {
+export function jsonProblem(text: string): Omit<AgentFileProblem, 'file'> | undefined {
   try {
     JSON.parse(text);
     return undefined;
@@ -103,7 +103,7 @@ function jsonProblem(text: string): Omit<AgentFileProblem, 'file'> | undefined {
   }
 }
 
-function plainOf(document: Document): Record<string, unknown> | undefined {
+export function plainOf(document: Document): Record<string, unknown> | undefined {
   try {
     return document.toJS() as Record<string, unknown>;
   } catch {
@@ -112,7 +112,7 @@ function plainOf(document: Document): Record<string, unknown> | undefined {
 }
 
 /** The line of the key or of the entry at a path, or of the nearest one around it. */
-function lineAt(document: Document, path: AgentProblem['path'], lineOf: (offset: number) => number): number {
+export function lineAt(document: Document, path: AgentProblem['path'], lineOf: (offset: number) => number): number {
   for (let length = path.length; length > 0; length--) {
     const around = document.getIn(path.slice(0, length - 1), true);
     const last = path[length - 1];

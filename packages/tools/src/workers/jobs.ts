@@ -9,6 +9,7 @@ import { applyHunks } from '../files/patch-hunks.ts';
 import { pdfText } from '../files/pdf-text.ts';
 import { searchTexts } from '../files/search-text.ts';
 import { selectPaths } from '../files/select-paths.ts';
+import type { evaluateAll } from '../workflows/expressions.ts';
 import { applyEdits } from '../files/text-edits.ts';
 
 /** The parser and the rules are loaded only for commands: other jobs start sooner without them. */
@@ -20,16 +21,23 @@ async function commandFacts(input: {
   return analysis.commandFacts(input.command, input.options);
 }
 
+/** CEL is loaded only for workflows. */
+async function evaluate(input: Parameters<typeof evaluateAll>[0]): Promise<ReturnType<typeof evaluateAll>> {
+  const expressions = await import('../workflows/expressions.ts');
+  return expressions.evaluateAll(input);
+}
+
 /** The jobs by name. */
 export const JOBS: {
   readonly applyEdits: typeof applyEdits;
   readonly applyHunks: typeof applyHunks;
   readonly commandFacts: typeof commandFacts;
+  readonly evaluateAll: typeof evaluate;
   readonly nearestBlock: typeof nearestBlock;
   readonly pdfText: typeof pdfText;
   readonly searchTexts: typeof searchTexts;
   readonly selectPaths: typeof selectPaths;
-} = { applyEdits, applyHunks, commandFacts, nearestBlock, pdfText, searchTexts, selectPaths };
+} = { applyEdits, applyHunks, commandFacts, evaluateAll: evaluate, nearestBlock, pdfText, searchTexts, selectPaths };
 
 export type Job = (input: never) => unknown;
 export type Jobs = typeof JOBS;

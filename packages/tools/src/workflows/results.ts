@@ -1,0 +1,176 @@
+import {
+  childRuns,
+  messagesOf,
+  replay,
+  type Blobs,
+  type Journal,
+  type RunStore,
+  type Slot,
+  type State,
+} from '@treadle/core';
+import { programModel, valueOf, type Program } from '@treadle/core/program';
+import type { Flow, Level } from './definition.ts';
+import {
+  branchProgram,
+  WORKFLOW_TOOLS,
+  workflowProgram,
+  type BranchAnswer,
+  type BranchInput,
+  type Scope,
+  type StepFailure,
+  type StepResult,
+  type StoppedRun,
+} from './program.ts';
+
+/*
+ * What a run of a workflow has done. The journal has calls and their results; which steps those are is found by letting the program
+ * run over the history, as it does after a crash.
+ */
+
+/** A journal that lists the child runs of a run. */
+export type ListedJournal = Journal & Pick<RunStore, 'list'>;
+
+/** What the steps of a run have done, with those of its branches. */
+export async function resultsOf(journal: ListedJournal, runId: string, flow: Flow): Promise<StoppedRun> {
+  const { state } = replay(await journal.read(runId));
+  const scope = await observed((observe) => workflowProgram(flow, '', observe), state, journal);
+  const results = await branchResults(journal, { runId, state, scope, flow });
+  return { inputs: scope?.inputs ?? null, results: Object.fromEntries(results) };
+}
+
+/** What a step of a run has done, or does now. */
+export interface StepStatus {
+  readonly id: string;
+  readonly action: string;
+  /** `waiting`: for a person, a client or a time. `stopped`: the run has ended without it. */
+  readonly status: StepResult['status'] | 'pending' | 'running' | 'waiting';
+  readonly output: unknown;
+  readonly error: StepFailure | null;
+  /** The run that takes it, of a step that is taken now. */
+  readonly run: string | null;
+}
+
+/** The steps of a run, in the order of the definition. Those inside of maps are not among them. */
+export async function stepStatuses(journal: ListedJournal, runId: string, flow: Flow): Promise<readonly StepStatus[]> {
+  const { state } = replay(await journal.read(runId));
+  const { results } = await resultsOf(journal, runId, flow);
+  const current = await currentSteps(journal, state);
+  const rest = state.phase.type === 'ended' ? 'stopped' : 'pending';
+  const inMaps = new Set(
+    Array.from(flow.steps.values()).flatMap((one) => (one.action === 'map' ? innerIds(flow, one) : [])),
+  );
+  return [...flow.steps.values()].flatMap(({ id, action }) => {
+    if (inMaps.has(id)) return [];
+    const result = results[id];
+    const now = result ? undefined : current.get(id);
+    const { output = null, error = null, status = now?.status ?? rest } = result ?? {};
+    return { id, action, status, output, error, run: now?.run ?? null };
+  });
+}
+
+function innerIds(flow: Flow, { inner }: { readonly inner: Level | undefined }): readonly string[] {
+  return (inner?.ids ?? []).flatMap((id) => [id, ...innerIds(flow, flow.steps.get(id)!)]);
+}
+
+/** The steps whose calls have no result yet, with those of branches. */
+async function currentSteps(
+  journal: ListedJournal,
+  { phase, runId }: State,
+): Promise<ReadonlyMap<string, { readonly status: 'running' | 'waiting'; readonly run: string }>> {
+  const found = new Map<string, { readonly status: 'running' | 'waiting'; readonly run: string }>();
+  for (const slot of phase.type === 'tools' ? phase.slots : []) {
+    const { label, name } = slot.call;
+    if (label === undefined || slot.type === 'settled') continue;
+    const child = `${runId}.${slotEffect(slot)}`;
+    const entries = await journal.read(child);
+    const status = slot.type === 'queued' || slot.type === 'running' ? 'running' : 'waiting';
+    found.set(label, { status, run: entries.length > 0 ? child : runId });
+    if (name !== WORKFLOW_TOOLS.branch || entries.length === 0) continue;
+    const inside = await currentSteps(journal, replay(entries).state);
+    if (inside.size > 0) found.delete(label);
+    for (const [id, one] of inside) found.set(id, one);
+  }
+  return found;
+}
+
+function slotEffect({ call: { turn, index } }: Slot): string {
+  return `t${turn}.tool.${index}`;
+}
+
+/** What the steps of a branch have done. */
+export async function chainResults(
+  journal: Journal,
+  runId: string,
+  flow: Flow,
+): Promise<ReadonlyMap<string, StepResult>> {
+  const entries = await journal.read(runId);
+  if (entries.length === 0) return new Map();
+  const { state } = replay(entries);
+  const scope = await observed((observe) => branchProgram(flow, '', observe), state, journal);
+  const { steps = [] } = inputOf(state);
+  return new Map([...(scope?.results ?? [])].filter(([id]) => steps.includes(id)));
+}
+
+interface Observed {
+  readonly runId: string;
+  readonly state: State;
+  readonly scope: Scope | undefined;
+  readonly flow: Flow;
+}
+
+/** The results of a run, with those of branches that have no result yet, or were stopped with the run. */
+async function branchResults(
+  journal: ListedJournal,
+  { runId, state, scope, flow }: Observed,
+): Promise<ReadonlyMap<string, StepResult>> {
+  const results = new Map(scope?.results);
+  const slots: readonly Slot[] = state.phase.type === 'tools' ? state.phase.slots : [];
+  for (const slot of slots) {
+    if (slot.call.name !== WORKFLOW_TOOLS.branch || slot.type !== 'settled' || slot.result.isError) continue;
+    const answer = await answerIn(slot.result, runId, blobsOf(journal));
+    for (const [id, result] of Object.entries(answer.results ?? {})) results.set(id, result);
+  }
+  for (const child of await childRuns(journal, runId)) {
+    for (const [id, result] of await chainResults(journal, child.runId, flow)) {
+      if (results.get(id)?.status !== 'done') results.set(id, result);
+    }
+  }
+  return results;
+}
+
+export function blobsOf(journal: Journal & { readonly blobs?: Blobs }): Blobs | undefined {
+  return journal.blobs;
+}
+
+/** The answer of a branch that is the result of a call. */
+export async function answerIn(
+  { content, blob }: Extract<Slot, { type: 'settled' }>['result'],
+  runId: string,
+  blobs: Blobs | undefined,
+): Promise<BranchAnswer> {
+  const [first] = content;
+  const stored = blob === undefined ? undefined : await blobs?.read(runId, blob, 0, Infinity);
+  return valueOf(stored?.text ?? (first && 'text' in first ? first.text : 'null')) as BranchAnswer;
+}
+
+function inputOf({ history }: State): BranchInput {
+  const [first] = messagesOf(history);
+  const text = first?.content.flatMap((part) => (part.type === 'text' ? part.text : [])).join('') ?? '{}';
+  return valueOf(text) as BranchInput;
+}
+
+/** Lets a program run over the history of a run, and returns what its steps know then. */
+async function observed<Input>(
+  make: (observe: (scope: Scope) => void) => Program<Input>,
+  { history, runId }: State,
+  journal: Journal,
+): Promise<Scope | undefined> {
+  const blobs = blobsOf(journal);
+  let scope: Scope | undefined;
+  const model = programModel(make((one) => (scope = one)));
+  const readBlob = blobs && (async (id: string) => (await blobs.read(runId, id, 0, Infinity))?.text);
+  const messages = messagesOf(history);
+  const request = { messages, key: `${runId}/observe`, ...(readBlob && { readBlob }) };
+  await model.reply(request as Parameters<typeof model.reply>[0], () => {}, new AbortController().signal);
+  return scope;
+}
