@@ -64,6 +64,10 @@ export const KEYS: Readonly<Record<string, Entry>> = {
     '`["agents", "~/.treadle/agents"]`',
     'folders with definitions of [agents](agents.md); relative to this file, `~` is the home folder',
   ],
+  'workflows.path': [
+    '`["workflows", "~/.treadle/workflows"]`',
+    'folders with definitions of [workflows](workflow-files.md); relative to this file, `~` is the home folder',
+  ],
   'agents.default': ['none', 'the agent that `__default__` stands for'],
   'agents.max_depth': ['`10`', 'how many agents may be inside each other when they call each other'],
   'agents.injection': [

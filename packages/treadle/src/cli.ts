@@ -27,6 +27,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,
   skills: async () => (await import('./skills/skills.ts')).skillsGroup,
   agents: async () => (await import('./agents/agents.ts')).agentsGroup,
+  workflow: async () => (await import('./agents/workflows.ts')).workflowGroup,
   edge: async () => (await import('./edge/edge.ts')).edgeGroup,
   mcp: async () => (await import('./mcp/mcp.ts')).mcpGroup,
   policy: async () => (await import('./policy/policy.ts')).policyGroup,

@@ -47,7 +47,7 @@ const listCommand: Command = defineCommand({
   examples: ['treadle agents list', 'treadle agents list --json'],
   async run({ values }, io) {
     const registry = await openAgents(await resolveContext(values, io));
-    const agents = registry?.list() ?? [];
+    const agents = registry?.list().filter(({ workflow }) => !workflow) ?? [];
     const problems = registry?.problems() ?? [];
     const { inputSchema } = await import('@treadle/core/named-agents');
     if (values.json) {
@@ -127,7 +127,7 @@ const RUN_FLAGS = {
   ...LOCATION_FLAGS,
 } as const;
 
-const runCommand: Command = defineCommand({
+export const runCommand: Command = defineCommand({
   name: 'agents run',
   summary: 'Run an agent, and print its output',
   arguments: ['NAME', '[INPUTS|@file]'],
@@ -213,7 +213,7 @@ async function agentFlags(args: readonly string[], io: Io): Promise<Flags> {
 }
 
 /** Undefined: the user gave up. Throws with each problem. */
-async function checkedInputs(
+export async function checkedInputs(
   agent: NamedAgent,
   { values, words }: { readonly values: RunValues; readonly words: readonly string[] },
   io: Io,
@@ -321,7 +321,7 @@ const checkCommand: Command = defineCommand({
       name === undefined || one.file === file || stemOf(one.file) === name;
     const problems = (registry?.problems() ?? []).filter(isMeant);
     const warnings = (registry?.warnings() ?? []).filter(isMeant);
-    const agents = (registry?.list() ?? []).filter((one) => name === undefined || one.name === name);
+    const agents = (registry?.list() ?? []).filter((one) => !one.workflow && (name === undefined || one.name === name));
     const missing = agents.length === 0 ? [] : await missingParts(agents, registry!, values, io);
     const isOk = problems.length + missing.length === 0;
     if (values.json)
@@ -335,16 +335,16 @@ const checkCommand: Command = defineCommand({
   },
 });
 
-function isBroken(registry: FolderAgents | undefined, name: string): boolean {
+export function isBroken(registry: FolderAgents | undefined, name: string): boolean {
   return registry?.problems().some(({ file }) => stemOf(file) === name) ?? false;
 }
 
-function stemOf(file: string): string {
+export function stemOf(file: string): string {
   return file.replace(/^.*[/\\]|\.\w+$/g, '');
 }
 
 /** What agents name and the host does not have. */
-async function missingParts(
+export async function missingParts(
   agents: readonly NamedAgent[],
   registry: FolderAgents,
   values: { readonly config?: string; readonly cwd?: string },
@@ -364,7 +364,7 @@ async function missingParts(
   }
 }
 
-function printJson(io: Io, value: unknown): number {
+export function printJson(io: Io, value: unknown): number {
   io.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
   return EXIT.completed;
 }

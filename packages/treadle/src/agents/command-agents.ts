@@ -1,11 +1,11 @@
 import { existsSync } from 'node:fs';
 import { TreadleError, type ContinueOptions, type Journal, type Model, type Policy, type Tool } from '@treadle/core';
-import type { AgentBounds, AgentHost, NamedAgent } from '@treadle/core/named-agents';
+import type { AgentBounds, AgentHost, NamedAgent, WorkflowHost } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
 import type { CallableAgents } from '@treadle/tools';
 import type { AgentFileProblem, FolderAgents } from '@treadle/tools/agents';
 import { CommandError } from '../command-line/command.ts';
-import { agentFolders } from '../config/agents.ts';
+import { agentFolders, workflowFolders } from '../config/agents.ts';
 import { chooseModel } from '../config/choose-model.ts';
 import type { ConfiguredPlace } from '../config/skill-folders.ts';
 import { openModel } from '../models/open-model.ts';
@@ -18,10 +18,11 @@ import { plural } from '../terminal/quantities.ts';
 /** Undefined if no folder with agents exists, and none may be written: reading them loads a parser. */
 export async function openAgents(place: ConfiguredPlace): Promise<FolderAgents | undefined> {
   const folders = agentFolders(place);
+  const workflows = workflowFolders(place);
   const { default: byDefault, write = false } = place.loaded.config.agents ?? {};
-  if (!write && !folders.some((folder) => existsSync(folder))) return undefined;
+  if (!write && ![...folders, ...workflows].some((folder) => existsSync(folder))) return undefined;
   const { folderAgents } = await import('@treadle/tools/agents');
-  return folderAgents({ folders, ...(byDefault !== undefined && { default: byDefault }) });
+  return folderAgents({ folders, workflows, ...(byDefault !== undefined && { default: byDefault }) });
 }
 
 /** The agent of this name. Throws with the nearest one, and says how to write one if there are none. */
@@ -101,11 +102,13 @@ export async function sessionAgents(
   const { agentHost } = await import('@treadle/core/named-agents');
   const { max_depth: maxDepth } = place.loaded.config.agents ?? {};
   let models = await openAgentModels(registry.list(), place, env);
+  let workflows = await workflowsOf(registry.list());
   const host = (): AgentHost => {
     const { model: byDefault, ...given } = parts();
     return agentHost({
       ...given,
       registry,
+      ...(workflows && { workflows }),
       ...(maxDepth !== undefined && { maxDepth }),
       model(name) {
         const model = name === undefined ? byDefault : models.get(name);
@@ -126,8 +129,15 @@ export async function sessionAgents(
     async reload() {
       await registry.reload();
       models = await openAgentModels(registry.list(), place, env);
+      workflows = await workflowsOf(registry.list());
     },
   };
+}
+
+/** What runs workflows; undefined without any, so that CEL is not loaded. */
+async function workflowsOf(agents: readonly NamedAgent[]): Promise<WorkflowHost | undefined> {
+  if (!agents.some(({ workflow }) => workflow)) return undefined;
+  return (await import('@treadle/tools/workflows')).workflowHost();
 }
 
 /** What the run of an agent is resumed with, by the definition that it was started with; undefined for other runs. */
@@ -143,8 +153,11 @@ export async function resumedAgent(
   const { agentChange, agentModel, agentTools, pinnedAgent } = await import('@treadle/core/named-agents');
   const pinned = await pinnedAgent(journal, runId);
   if (!pinned) return undefined;
+  // The workflow may not be in its folder any more.
+  const workflows = await workflowsOf([pinned]);
+  const parts = { ...host(), ...(workflows && { workflows }) };
   return {
-    options: { ...agentTools(pinned, host()), model: agentModel(pinned, { model: () => model }) },
+    options: { ...agentTools(pinned, parts), model: agentModel(pinned, { ...parts, model: () => model }) },
     notice: agentChange(pinned, registry),
   };
 }

@@ -28,13 +28,36 @@ export const AGENTS_SHAPE: Shape = {
   } satisfies Record<keyof AgentsConfig, Shape>,
 };
 
-const DEFAULT_PATH = ['agents', '~/.treadle/agents'];
+/** [workflows] of treadle.toml. */
+export interface WorkflowsConfig {
+  /** Folders with definitions. */
+  readonly path?: readonly string[];
+}
+
+export const WORKFLOWS_SHAPE: Shape = {
+  type: 'table',
+  fields: { path: { type: 'texts' } } satisfies Record<keyof WorkflowsConfig, Shape>,
+};
+
+const AGENTS_PATH = ['agents', '~/.treadle/agents'];
+const WORKFLOWS_PATH = ['workflows', '~/.treadle/workflows'];
 
 /** As absolute paths: relative to the configuration, or from the home folder. The defaults start at the working folder. */
-export function agentFolders({ folder, loaded }: ConfiguredPlace): readonly string[] {
-  const { path } = loaded.config.agents ?? {};
+export function agentFolders(place: ConfiguredPlace): readonly string[] {
+  return foldersOf(place, place.loaded.config.agents?.path, AGENTS_PATH);
+}
+
+export function workflowFolders(place: ConfiguredPlace): readonly string[] {
+  return foldersOf(place, place.loaded.config.workflows?.path, WORKFLOWS_PATH);
+}
+
+function foldersOf(
+  { folder, loaded }: ConfiguredPlace,
+  path: readonly string[] | undefined,
+  byDefault: readonly string[],
+): readonly string[] {
   const base = path === undefined || loaded.path === undefined ? folder : dirname(loaded.path);
-  return (path ?? DEFAULT_PATH).map((one) =>
+  return (path ?? byDefault).map((one) =>
     /^~($|[/\\])/.test(one) ? join(homedir(), one.slice(1)) : resolve(base, one),
   );
 }

@@ -80,8 +80,13 @@ export function defaultModelName({ config }: LoadedConfig): string | undefined {
  * The model of a run that is resumed, if its server is certain. Otherwise a run that used a private server could be sent
  * to another provider because a key for it is set.
  */
-export function chooseModelOf(model: string, values: ModelValues, loaded: LoadedConfig, env: Io['env']): ModelChoice {
-  if (values.model !== undefined) return chooseModel(values, loaded, env);
+export function chooseModelOf(
+  model: string | undefined,
+  values: ModelValues,
+  loaded: LoadedConfig,
+  env: Io['env'],
+): ModelChoice {
+  if (values.model !== undefined || model === undefined) return chooseModel(values, loaded, env);
   if (values['base-url'] !== undefined) return chooseModel({ ...values, model: `openai/${model}` }, loaded, env);
   if (model === 'demo') return { type: 'demo' };
   const names = [...modelEntries(loaded.config)].flatMap(([name, entry]) => (entry.model === model ? name : []));

@@ -6,7 +6,7 @@ import type { PromiseName } from '@treadle/tools/sandbox';
 import { nearest } from '@treadle/core/nearest';
 import { containsSecret, MCP_SHAPE, type McpServerEntry } from './mcp.ts';
 import { factsOf, PROVIDERS, type Provider } from './providers.ts';
-import { AGENTS_SHAPE, type AgentsConfig } from './agents.ts';
+import { AGENTS_SHAPE, WORKFLOWS_SHAPE, type AgentsConfig, type WorkflowsConfig } from './agents.ts';
 import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
 import { HOOKS_SHAPE, type HooksConfig } from './hooks.ts';
 import { TELEMETRY_SHAPE, type TelemetryConfig } from './telemetry.ts';
@@ -23,6 +23,7 @@ export interface Config {
   /** `instructions`: what `treadle chat` tells the model instead of its own, unless there is --system. */
   readonly chat?: { readonly instructions?: string };
   readonly agents?: AgentsConfig;
+  readonly workflows?: WorkflowsConfig;
   readonly hooks?: HooksConfig;
   readonly telemetry?: TelemetryConfig;
   readonly store?: { readonly url?: string };
@@ -223,6 +224,7 @@ export const CONFIG_SHAPE: Shape = {
     server: SERVER_SHAPE,
     chat: { type: 'table', fields: { instructions: text } },
     agents: AGENTS_SHAPE,
+    workflows: WORKFLOWS_SHAPE,
     hooks: HOOKS_SHAPE,
     telemetry: TELEMETRY_SHAPE,
     store: { type: 'table', fields: { url: text } },

@@ -109,7 +109,7 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const state = await stateAfter(run, at);
     if (!values['no-run']) rejectForeignRun(state, context, run);
     const needsModel = values.model !== undefined || !values['no-run'];
-    const choice = needsModel ? chooseModelOf(state.model, values, context.loaded, io.env) : undefined;
+    const choice = needsModel ? chooseModelOf(ownModel(state), values, context.loaded, io.env) : undefined;
     const model = values.model !== undefined && choice ? (await openModel(choice)).id : state.model;
     const changes = {
       ...(values.instructions !== undefined && { instructions: values.instructions }),
@@ -176,7 +176,7 @@ async function resumeRun(
   const usesSkills = names.has('skill') || isOfAgent;
   const { skills, context, notices } = await openSkills(found, { trust: values['trust-skills'] === true });
   if (usesSkills && !values.quiet) for (const notice of notices) note(notice);
-  const choice = chooseModelOf(state.model, values, context.loaded, io.env);
+  const choice = chooseModelOf(ownModel(state), values, context.loaded, io.env);
   if (!values.quiet && choice.notice) note(choice.notice);
   if (!values.quiet && namesOtherFolder(state.instructions, context.folder)) {
     note(`The run was started in another working folder. Its tools now act in ${context.folder}; --cwd changes that.`);
@@ -202,7 +202,8 @@ async function resumeRun(
   const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true, ...at });
   const acceptChangedTools = values['accept-changed-tools'] === true;
   const own = new Set([...commandTools(context).map(({ name }) => name), 'skill', 'agents_list']);
-  const isOther = (name: string): boolean => !own.has(name) && !/^(read_result|agent_|hand_off_to_)/.test(name);
+  const isOther = (name: string): boolean =>
+    !own.has(name) && !/^(read_result|agent_|workflow_|hand_off_to_)/.test(name);
   const usesMcp = [...names].some(isOther);
   const servers = acceptChangedTools ? list.servers : usesMcp ? [...serverEntries(context).keys()] : [];
   const mcp = await openMcpTools(context, io.env, { taken: [...own], names: servers });
@@ -259,6 +260,11 @@ async function resumeRun(
   }
 }
 
+/** The model of a run. A workflow has none of its own: its agents use the default one. */
+function ownModel({ model, program }: State): string | undefined {
+  return program === undefined ? model : undefined;
+}
+
 function rejectEndedRun({ summary }: StoredRun, { phase }: State): void {
   const id = shortId(summary.runId);
   if (isChild(summary)) {
@@ -296,7 +302,8 @@ export function foreignRunReason(
   { orchestrator: { budgets = [] } = {}, hooks }: Pick<Config, 'orchestrator' | 'hooks'> = {},
   isOfAgent = false,
 ): string | undefined {
-  if (program !== undefined) return 'has code of another program as its model';
+  // The definition of a workflow is all that its program is made of.
+  if (program !== undefined && !isOfAgent) return 'has code of another program as its model';
   if (rules.agent) return `belongs to the agent "${rules.agent.name}" of another program`;
   if (rules.prepared) return 'was started by a program that prepares each turn in code';
   if (rules.budgeted && budgets.length === 0) {

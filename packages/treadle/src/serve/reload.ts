@@ -49,6 +49,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   policy: 'reload',
   budgets: 'reload',
   agents: 'reload',
+  workflows: 'reload',
   hooks: 'reload',
   telemetry: 'reload',
   server: SERVER,

@@ -16,7 +16,7 @@ import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
 import { openServerStore, storeText } from '../config/store.ts';
 import { openAgents, problemText } from '../agents/command-agents.ts';
-import { agentFolders } from '../config/agents.ts';
+import { agentFolders, workflowFolders } from '../config/agents.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import type { Io } from '../terminal/io.ts';
@@ -211,7 +211,7 @@ export const serveCommand: Command = defineCommand({
       const watch = watchPlaces(() => reloadNext(withPackages));
       stopReloading.push(files.stop, watch.stop);
       const followAll = async (): Promise<void> => {
-        watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied)]);
+        watch.follow([...(await skillPlaces(applied)), ...agentFolders(applied), ...workflowFolders(applied)]);
         const { loaded } = applied;
         if (started.server?.reload) files.follow([loaded.path, hooksModule(loaded)].filter((one) => one !== undefined));
       };
