@@ -5,6 +5,7 @@ import type { AgentRegistry } from '@treadle/core/named-agents';
 import type { CallableAgents } from '@treadle/tools';
 import type { Logger } from 'pino';
 import { invocations } from './apis/agents/invocations.ts';
+import { workflowRoutes } from './apis/workflows/routes.ts';
 import { agentRoutes, agentsOf, type AgentWriter } from './apis/agents/routes.ts';
 import { completions } from './apis/completions/completions.ts';
 import { completionRoutes } from './apis/completions/routes.ts';
@@ -210,6 +211,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     keys,
     kept,
     startRun: (...started) => startRun(...started),
+    stopRun: (runId, { tenant, subject, scopes }) => allRuns.cancel(runId, { tenant, key: subject, scopes }),
     driven: new Map(),
     runs: activeRuns({
       max: maxConcurrentRuns,
@@ -298,6 +300,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       ...itemRoutes({ items, conversations: chats, maxBodyBytes }),
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...agentRoutes({ engine, invocations: invoking, writer, maxBodyBytes, heartbeatMs }),
+      ...workflowRoutes({ engine, invocations: invoking, runs: allRuns, maxBodyBytes, heartbeatMs }),
       ...serverRoutes({
         offer: () => current,
         agents: (caller) => agentsOf(engine, caller),

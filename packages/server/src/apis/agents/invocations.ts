@@ -57,6 +57,8 @@ export interface Invocations {
   prepare(request: InvocationRequest, caller: Caller, key?: RequestKey): Promise<PreparedInvocation>;
   /** Rejects with a 404 if there is no such run of this agent. */
   retrieve(agent: string, runId: string, caller: Caller, signal: AbortSignal): Promise<InvocationAnswer>;
+  /** The inputs with their defaults. Rejects with a 422. */
+  checkedInputs(agent: NamedAgent, given: unknown): Promise<Inputs>;
 }
 
 export interface InvocationRequest extends AgentInvocation {
@@ -115,11 +117,11 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     caller: Caller,
     key: RequestKey | undefined,
   ): Promise<PreparedInvocation> {
-    const agent = agentFor(request, caller);
+    const { mode, options, background, definition } = request;
+    const agent = definition ?? agentFor(request, caller);
     const inputs = await checkedInputs(agent, request.inputs);
     const { tenant, hold } = caller;
-    const { mode, options, background } = request;
-    const invocation = { mode, options };
+    const invocation = { mode, options, ...(definition && { definition }) };
     const task = options.task_id === undefined ? undefined : taskKey(agent.name, options.task_id, inputs, mode);
     const runCaller = withFacts(caller, invocation);
     const canRepeat = background || key !== undefined || task !== undefined;
@@ -365,7 +367,7 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     return record.status === 'in_progress' ? openAnswer({ id, agent, signal, ...reader }) : storedAnswer(record);
   }
 
-  return { prepare, retrieve };
+  return { prepare, retrieve, checkedInputs };
 }
 
 interface OpenInvocation extends Reader {

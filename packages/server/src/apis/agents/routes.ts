@@ -18,7 +18,7 @@ import { jsonObject, validateBody } from '../../parse/validate.ts';
 import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
 import type { ListPage } from '../../wire.ts';
 import { sendEvents } from '../chat/chat-streams.ts';
-import type { InvocationAnswer, InvocationRequest, Invocations } from './invocations.ts';
+import type { InvocationAnswer, InvocationRequest, Invocations, PreparedInvocation } from './invocations.ts';
 import type { AgentEvent, WireAgent, WireAgentSummary } from './wire.ts';
 
 /** No agent can have the name of the other route. */
@@ -208,18 +208,7 @@ function invocationRoutes(options: AgentRoutesOptions): readonly Route[] {
       async handle(c) {
         const { request, invocation } = await prepared(c, c.req.param('name'), 'iterative');
         if (request.background) throw badRequest("'background' cannot be combined with a stream.", 'background');
-        c.env.exchange.openStream();
-        return sendEvents(c, heartbeatMs, async (stream, signal) => {
-          // The error of a failed invocation has its code, that of the run only a general one.
-          let runError: AgentEvent | undefined;
-          const emit = (event: AgentEvent, isLive = false): void | Promise<void> => {
-            if (event.type === 'error') return void (runError = event);
-            return isLive ? stream.sendLive(undefined, event) : stream.send(undefined, event);
-          };
-          const answer = await invocation.run(emit, signal);
-          if (runError && answer.type !== 'failed') void stream.send(undefined, runError);
-          for (const event of lastEvents(answer)) void stream.send(undefined, event);
-        });
+        return streamInvocation(c, invocation, heartbeatMs);
       },
     }),
     route({
@@ -236,7 +225,27 @@ function invocationRoutes(options: AgentRoutesOptions): readonly Route[] {
   ];
 }
 
-const UNFINISHED = { '202': 'The run goes on: it waits for an answer, or in the background.' };
+/** Sends the events of a run, and its result after them. */
+export function streamInvocation(
+  c: Context<Env>,
+  invocation: PreparedInvocation,
+  heartbeatMs: number,
+): Promise<Response> {
+  c.env.exchange.openStream();
+  return sendEvents(c, heartbeatMs, async (stream, signal) => {
+    // The error of a failed invocation has its code, that of the run only a general one.
+    let runError: AgentEvent | undefined;
+    const emit = (event: AgentEvent, isLive = false): void | Promise<void> => {
+      if (event.type === 'error') return void (runError = event);
+      return isLive ? stream.sendLive(undefined, event) : stream.send(undefined, event);
+    };
+    const answer = await invocation.run(emit, signal);
+    if (runError && answer.type !== 'failed') void stream.send(undefined, runError);
+    for (const event of lastEvents(answer)) void stream.send(undefined, event);
+  });
+}
+
+export const UNFINISHED = { '202': 'The run goes on: it waits for an answer, or in the background.' };
 
 function sendAnswer(c: Context<Env>, answer: InvocationAnswer): Response | Promise<Response> {
   if (answer.type === 'failed') throw answer.error;

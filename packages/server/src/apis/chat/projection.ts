@@ -124,12 +124,12 @@ export function chatProjection(runId: string): ChatProjection {
         completeText(state, typeOf(shown.type), shown.text);
         continue;
       }
-      const { name, arguments: text, id: providerId } = shown.call;
+      const { name, arguments: text, id: providerId, label } = shown.call;
       const id = callIdFor(runId, state.turn, shown.index);
       const start = { id, name, arguments: text, called_at };
       const part = parts.push({ type: 'tool_call', ...start, result: null }) - 1;
       state.calls.push({ id, providerId, part, startedAt: undefined, isAnswered: false });
-      sendOnce(state, { type: 'tool_call_start', ...start });
+      sendOnce(state, { type: 'tool_call_start', ...start, ...(label !== undefined && { step: label }) });
     }
     closeTexts(state);
   }

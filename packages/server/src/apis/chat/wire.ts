@@ -25,6 +25,8 @@ export type ChatEvent =
       readonly arguments: string;
       /** When the model called it, in milliseconds since 1970. */
       readonly called_at: number;
+      /** The step of a workflow. */
+      readonly step?: string;
     }
   /** People or the policy have decided about the call. `id`: of the call. */
   | ({ readonly type: 'tool_call_decision'; readonly id: string } & CallDecision)

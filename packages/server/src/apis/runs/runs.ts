@@ -68,7 +68,7 @@ export interface Runs {
    */
   liftNarrowing(runId: string, source: string, caller: Caller): Promise<void>;
   /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
-  cancel(runId: string, caller: Caller): Promise<void>;
+  cancel(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void>;
   /** Does one of these here, for another process. */
   readonly performHere: PerformAct;
   /** Starts a run that has the first entries of another one. Resolves to its id. */
@@ -310,7 +310,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
   }
 
   /** Throws a 404 for a run of another tenant, and a 403 for one that the key may not act on. */
-  async function checkDirected(runId: string, caller: Caller): Promise<void> {
+  async function checkDirected(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void> {
     await findRun(runId, caller);
     await checkMayActOn(store, runId, caller);
   }
@@ -420,7 +420,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
   }
 
   /** Acts on a run here, or where it is driven. It may move in between. */
-  async function perform(runId: string, act: RunAct, caller: Caller): Promise<void> {
+  async function perform(runId: string, act: RunAct, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void> {
     await checkDirected(runId, caller);
     const { tenant, key } = caller;
     const actor = { tenant, key };

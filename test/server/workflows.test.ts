@@ -1,0 +1,199 @@
+import { tool } from '@treadle/core';
+import type { AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
+import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
+import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { checkWorkflow } from '@treadle/tools/workflows';
+import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
+import { startInProcess, type InProcessServer } from './support/in-process.ts';
+
+/* The workflows API. What steps do is tested in packages/tools/src/workflows. */
+
+let cleanUp: AsyncDisposableStack;
+let store: SqliteStore;
+let log: string[];
+beforeEach(() => {
+  cleanUp = new AsyncDisposableStack();
+  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  log = [];
+});
+afterEach(() => cleanUp.disposeAsync());
+
+const note = tool({
+  name: 'note',
+  description: 'Notes a text',
+  input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
+  effect: 'idempotent',
+  touches: () => [],
+  execute({ text }) {
+    log.push(String(text));
+    return `noted ${String(text)}`;
+  },
+});
+
+const PUBLISH = `
+name: publish
+description: Publishes
+inputs: { topic: { type: string, required: true } }
+undo_on: [cancelled]
+steps:
+  - { id: draft, action: run_tool, tool: note, inputs: { text: "draft of \${{ inputs.topic }}" }, undo: discard }
+  - { id: discard, action: run_tool, tool: note, inputs: { text: "discard \${{ steps.draft.output }}" } }
+  - { id: ok, action: wait_approval, message: "Publish \${{ inputs.topic }}?", depends_on: draft }
+  - { id: count, action: run_tool, tool: note, inputs: { text: count }, depends_on: draft }
+  - { id: out, action: run_tool, tool: note, inputs: { text: out }, depends_on: [ok, count] }
+outputs: { text: "\${{ steps.out.output }}" }
+`;
+const QUICK = `
+name: quick
+description: Notes at once
+inputs: { text: { type: string, default: hello } }
+steps: [{ id: one, action: run_tool, tool: note, inputs: { text: "\${{ inputs.text }}" } }]
+`;
+const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
+
+function registry(): AgentRegistry {
+  const workflows = [PUBLISH, QUICK].map((text) => {
+    const checked = checkWorkflow(parse(text) as Record<string, unknown>);
+    if (checked.type === 'invalid') throw new Error(JSON.stringify(checked.problems));
+    return checked.agent;
+  });
+  const agents = new Map<string, NamedAgent>([...workflows, WRITER].map((one) => [one.name, one]));
+  return { list: () => [...agents.values()], get: (name) => agents.get(name), onChange: () => () => {} };
+}
+
+async function serve(script: readonly ScriptStep[] = []): Promise<InProcessServer> {
+  const options = { store, tools: [note], namedAgents: registry(), waitForAnswers: true };
+  return cleanUp.use(await startInProcess(scriptedModel(script), options));
+}
+
+interface Run {
+  readonly run_id: string;
+  readonly status: string;
+  readonly output: unknown;
+  readonly waiting: readonly { readonly effect: string; readonly digest: string; readonly type: string }[];
+  readonly steps: readonly { readonly id: string; readonly status: string }[];
+}
+
+const POLL = { timeout: 60_000, interval: 5 };
+const execute = (server: InProcessServer, name: string, body: object, headers = {}) =>
+  server.send('POST', `/v1/workflows/${name}/execute`, body, headers);
+const runOf = async (server: InProcessServer, name: string, id: string): Promise<Run> =>
+  (await server.send('GET', `/v1/workflows/${name}/runs/${id}`)).body as unknown as Run;
+const statuses = ({ steps }: Run): object => Object.fromEntries(steps.map(({ id, status }) => [id, status]));
+
+describe('the workflows API', () => {
+  test('lists workflows, and shows one with its graph', async () => {
+    const server = await serve();
+    const { body } = await server.send('GET', '/v1/workflows');
+    expect((body as unknown as { data: { name: string }[] }).data.map(({ name }) => name)).toEqual([
+      'publish',
+      'quick',
+    ]);
+    const { body: one } = await server.send('GET', '/v1/workflows/quick');
+    expect(one).toMatchObject({
+      object: 'workflow',
+      name: 'quick',
+      definition: { steps: [{ id: 'one' }] },
+      input_schema: { properties: { text: {} } },
+      graph: { nodes: [{ id: 'one', action: 'run_tool', calls: 'note', column: 0, row: 0 }], edges: [] },
+    });
+  });
+
+  test('runs a workflow, once for an idempotency key', async () => {
+    const server = await serve();
+    const key = { 'idempotency-key': 'k1' };
+    const first = await execute(server, 'quick', { inputs: { text: 'a' } }, key);
+    expect(first).toMatchObject({
+      status: 200,
+      body: { status: 'completed', output: { one: 'noted a' }, waiting: [] },
+    });
+    expect((await execute(server, 'quick', { inputs: { text: 'a' } }, key)).body).toEqual(first.body);
+    expect(log).toEqual(['a']);
+  });
+
+  test('shows what it would do, and does nothing', async () => {
+    const server = await serve();
+    const { body } = await execute(server, 'publish', { inputs: { topic: 'tides' }, dry_run: true });
+    expect(body).toMatchObject({
+      object: 'workflow.plan',
+      steps: expect.arrayContaining([
+        expect.objectContaining({ id: 'draft', values: { inputs: { text: 'draft of tides' } }, taken: 'yes' }),
+        expect.objectContaining({ id: 'discard', taken: 'undo' }),
+      ]),
+    });
+    expect(log).toEqual([]);
+  });
+
+  test('waits for an approval, tells the status of each step, and goes on', async () => {
+    const server = await serve();
+    const { status, body } = await execute(server, 'publish', { inputs: { topic: 'tides' } });
+    expect(status).toBe(202);
+    const { run_id: id, waiting } = body as unknown as Run;
+    const waits = await runOf(server, 'publish', id);
+    expect(statuses(waits)).toEqual({
+      draft: 'done',
+      discard: 'pending',
+      ok: 'waiting',
+      count: 'done',
+      out: 'pending',
+    });
+    const [{ effect, digest }] = waiting.filter(({ type }) => type === 'approval') as [Run['waiting'][0]];
+    const answers = [{ type: 'approval', effect, digest, approved: true }];
+    expect((await server.send('POST', `/v1/runs/${id}/answers`, { answers })).status).toBeLessThan(300);
+    await expect
+      .poll(() => runOf(server, 'publish', id), POLL)
+      .toMatchObject({ status: 'completed', output: { text: 'noted out' } });
+    expect(log).toEqual(['draft of tides', 'count', 'out']);
+  });
+
+  test('a cancel undoes what is done, if the definition says so', async () => {
+    const server = await serve();
+    const { body } = await execute(server, 'publish', { inputs: { topic: 'tides' }, background: true });
+    const { run_id: id } = body as unknown as Run;
+    await expect.poll(() => runOf(server, 'publish', id), POLL).toMatchObject({ status: 'waiting' });
+    const cancelled = await server.send('POST', `/v1/workflows/publish/runs/${id}/cancel`);
+    const { undo_run_id: undo } = cancelled.body as unknown as { undo_run_id: string };
+    expect(cancelled.status).toBe(202);
+    await expect
+      .poll(() => runOf(server, 'publish', undo), POLL)
+      .toMatchObject({ status: 'completed', output: { undone: ['draft'] } });
+    expect(await runOf(server, 'publish', id)).toMatchObject({ status: 'cancelled' });
+    expect(log).toEqual(['draft of tides', 'count', 'discard noted draft of tides']);
+    const again = await server.send('POST', `/v1/workflows/publish/runs/${id}/cancel`);
+    expect(again.body).toMatchObject({ undo_run_id: null });
+  });
+
+  test('sends the events of a run with the names of the steps', async () => {
+    const server = await serve();
+    const headers = { 'content-type': 'application/json' };
+    const sent = { method: 'POST', headers, body: '{}' };
+    const text = await (await fetch(`${server.url}/v1/workflows/quick/execute/stream`, sent)).text();
+    expect(text).toMatch(/"type":"tool_call_start".*"name":"note".*"step":"one"/);
+    expect(text).toContain('"status":"completed"');
+  });
+
+  test('agents call workflows as tools', async () => {
+    const call: ScriptStep = { calls: [{ name: 'agent_quick', arguments: { text: 'from an agent' } }] };
+    const server = await serve([call, 'Done.']);
+    const body = { inputs: { task: 'x' }, enable_double_confirmation: false };
+    expect((await server.send('POST', '/v1/agents/writer/invoke-iterative', body)).status).toBe(200);
+    expect(log).toEqual(['from an agent']);
+  });
+
+  test.each([
+    ['GET', '/v1/workflows/nothing', undefined, 404, 'no workflow'],
+    ['GET', '/v1/workflows/writer', undefined, 404, 'Its workflows: publish, quick'],
+    ['POST', '/v1/workflows/publish/execute', { inputs: {} }, 422, 'topic'],
+    ['POST', '/v1/workflows/publish/execute', { inputs: { topic: 3 }, dry_run: true }, 422, 'topic'],
+    ['POST', '/v1/workflows/publish/execute', { input: {} }, 400, 'input'],
+    ['POST', '/v1/workflows/quick/execute/stream', { background: true }, 400, 'background'],
+    ['GET', '/v1/workflows/quick/runs/resp_x', undefined, 404, 'has no run'],
+    ['POST', '/v1/workflows/quick/runs/resp_x/cancel', undefined, 404, 'has no run'],
+  ])('%s %s with %j is refused with %d', async (method, path, body, status, message) => {
+    const server = await serve();
+    const answer = await server.send(method as 'GET', path, body);
+    expect(answer.status).toBe(status);
+    expect(JSON.stringify(answer.body)).toContain(message);
+  });
+});
