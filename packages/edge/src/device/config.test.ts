@@ -93,6 +93,8 @@ test.each([
     '[agent]\ncapabilities = []\n[edge]\npassword_env = "X"',
     'edge.password_env is the password of edge.username, which is missing',
   ],
+  ['[agent]\ncapabilities = []\n[tools]\nfolder = "missing"', 'tools.folder is not a folder: /'],
+  ['[agent]\ncapabilities = []\n[tools]\nskills_path = "edge.toml"', 'tools.skills_path is not a folder: /'],
   ['[agent', 'edge.toml:1:'],
   ['[agent]\nid = "pi"\ncapabilities = []\n[edge]\nca = "missing.pem"', 'edge.ca cannot be read'],
 ])('refuses %j', async (toml, problem) => {

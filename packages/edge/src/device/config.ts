@@ -1,4 +1,4 @@
-import { existsSync } from 'node:fs';
+import { existsSync, statSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { homedir, hostname } from 'node:os';
 import { dirname, isAbsolute, join, resolve } from 'node:path';
@@ -155,6 +155,11 @@ export async function loadDeviceConfig(
   if (edge.password_env !== undefined && secret === undefined) {
     throw new DeviceConfigError(`${name}: edge.password_env names ${edge.password_env}, which is not set.`);
   }
+  for (const key of ['folder', 'skills_path'] as const) {
+    const given = tools[key];
+    if (given === undefined || isFolder(at(given))) continue;
+    throw new DeviceConfigError(`${name}: tools.${key} is not a folder: ${at(given)}.`);
+  }
   checkedBroker(url, { hasCredentials: secret !== undefined || edge.cert !== undefined });
   const tls = await tlsFiles(edge, at);
   return {
@@ -212,6 +217,10 @@ async function readDeviceFile(path: string, name: string, isNamed: boolean): Pro
   throw new DeviceConfigError(
     problems.map((problem) => `${name}:${lineOf(lines, problem) ?? 1}: ${problem}.`).join('\n'),
   );
+}
+
+function isFolder(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
 /** `~/` is the home folder; other paths are relative to the configuration. */

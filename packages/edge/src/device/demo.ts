@@ -26,7 +26,7 @@ export async function startDemoDevice({ broker, prefix, id, onLog }: DemoDeviceO
   const folder = await mkdtemp(join(tmpdir(), 'treadle-demo-device-'));
   const places = SKILL_FOLDERS.map((folder) => fileURLToPath(new URL('pi-tools', folder)));
   const skills = places.find((path) => existsSync(join(path, 'skill.toml')));
-  await mkdir(join(folder, 'work'));
+  for (const name of ['work', 'skills']) await mkdir(join(folder, name));
   await writeFile(join(folder, 'work', 'README.txt'), 'This is the folder of the demo device.\n');
   await writeFile(join(folder, 'edge.toml'), demoConfig({ broker, prefix, id, skills }));
   const child = fork(deviceProgram('main'), [], {
