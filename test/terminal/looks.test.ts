@@ -127,3 +127,23 @@ test('over a slow line nothing piles up, and the screen is right in the end', as
   expect(shown.written() - before).toBeLessThan(400_000);
   await shown.leave();
 });
+
+test('a reply with reasoning, text and calls is shown once', async () => {
+  const shown = await all.open([{ reasoning: 'hm', text: ['I ', 'look.'], ...READ }, { text: ['ok'] }]);
+  shown.say('go');
+  await shown.shows('2 turns and 1 call');
+  expect(shown.all().match(/I look\./g)).toHaveLength(1);
+  await shown.leave();
+});
+
+test('the commands are listed while one is typed, and Enter sends what is there', async () => {
+  const shown = await all.open([]);
+  shown.type('/co');
+  await shown.shows('/compact');
+  await shown.shows('/cost');
+  shown.type('s');
+  await shown.hides('/compact');
+  shown.type('t\r');
+  await shown.shows('Nothing has been used yet');
+  await shown.leave();
+});

@@ -39,13 +39,28 @@ export function patchedFiles(patch: string): readonly string[] {
   return [...new Set(named.map(([, file = '']) => file.trim()))].filter((file) => file !== '/dev/null');
 }
 
-/** A result in a few words. */
-export function resultWords(result: Pick<ToolResult, 'content' | 'isError'>): string {
+/** A line that says what went wrong. */
+const TELLING = /\b(\w*Error|error|failed|failure|fatal|panic|denied|not found)\b/;
+
+/** What a command has printed, in a few words: its last line, or the one with the error. Undefined: it has not run. */
+function outputWords(text: string, isError: boolean): string | undefined {
+  const [, output = '', ending] = /^([^]*?)\n?(\[(?:exit code|killed by) [^\]]*\])?$/.exec(text) ?? [];
+  const lines = output.split('\n').filter((line) => line.trim() !== '');
+  if (isError && ending === undefined) return undefined;
+  const line = (isError ? lines.find((one) => TELLING.test(one)) : undefined) ?? lines.at(-1) ?? '';
+  const count = lines.length > 1 && !isError ? `${lines.length} lines, the last: ` : '';
+  return [ending?.slice(1, -1), `${count}${line}`].filter(Boolean).join(': ');
+}
+
+/** A result in a few words. `tool`: the name of its tool. */
+export function resultWords(result: Pick<ToolResult, 'content' | 'isError'>, tool?: string): string {
   const others = result.content
     .flatMap((part) => (part.type === 'image' || part.type === 'file' ? `[${part.type} ${part.mediaType}]` : []))
     .join(' ');
   const text = textOf(result.content).replace(/\n+$/, '');
   if (text === '') return others || 'done';
+  const printed = tool === 'bash' ? outputWords(text, result.isError) : undefined;
+  if (printed !== undefined) return oneLine(printed, 400);
   const lines = text.split('\n');
   const first = lines.find((line) => line.trim() !== '') ?? '';
   const words = lines.length === 1 || result.isError ? first : `${lines.length} lines: ${first}`;

@@ -53,6 +53,8 @@ export function promptPanel(options: PromptOptions): PromptPanel {
   let menu: (Completion & { chosen: number }) | undefined;
   /** Completions that were asked for before the text changed are dropped. */
   let asked = 0;
+  /** The menu was not asked for with Tab. */
+  let isSuggested = false;
 
   const recall = (to: number): void => {
     const entries = history();
@@ -103,6 +105,16 @@ export function promptPanel(options: PromptOptions): PromptPanel {
     else menu = { ...completion, chosen: -1 };
     refresh();
   };
+  /** Shows the commands while one is typed. Tab and the arrow keys take one. */
+  const suggest = async (): Promise<void> => {
+    const ticket = asked;
+    const { text, at } = editor.state;
+    if (!/^\/[a-z0-9-]*$/.test(text) || at !== text.length) return;
+    const completion = await complete(text, at).catch(() => undefined);
+    if (ticket !== asked || editor.state.text !== text || !completion || completion.choices.length === 0) return;
+    menu = { ...completion, chosen: -1 };
+    refresh();
+  };
   const pressInSearch = (key: Key): boolean => {
     if (!search) return false;
     if (key.type === 'text') search = { query: search.query + key.text, skip: 0 };
@@ -123,6 +135,8 @@ export function promptPanel(options: PromptOptions): PromptPanel {
     if (!menu || key.type !== 'key') return false;
     const { chosen, choices } = menu;
     const last = choices.length - 1;
+    // Tab completes what all have in common first.
+    if (key.name === 'tab' && chosen < 0 && isSuggested) return false;
     if (key.name === 'tab' || key.name === 'down') choose(chosen >= last ? 0 : chosen + 1);
     else if (key.name === 'shift-tab' || key.name === 'up') choose(chosen <= 0 ? last : chosen - 1);
     else if (key.name === 'escape') menu = undefined;
@@ -135,12 +149,14 @@ export function promptPanel(options: PromptOptions): PromptPanel {
     if (pressInSearch(key) || pressInMenu(key)) return;
     menu = undefined;
     asked++;
+    isSuggested = key.type === 'text' || (key.type === 'key' && key.name === 'backspace');
     if (key.type === 'text') editor.insert(key.text);
     else if (key.type === 'paste') editor.paste(key.text);
     else if (key.name === 'enter') submit();
     else if (key.name === 'tab') void openMenu();
     else if (key.name === 'ctrl-r') search = { query: '', skip: 0 };
     else if (!editor.press(key.name)) pressBeyond(key.name);
+    if (isSuggested) void suggest();
   };
   /** Keys that the editor does not use. */
   const pressBeyond = (name: string): void => {

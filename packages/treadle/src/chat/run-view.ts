@@ -1,5 +1,5 @@
 import { stripVTControlCharacters } from 'node:util';
-import { textOf, type CallAnswered, type Item, type ToolCall } from '@treadle/core';
+import { textOf, type CallAnswered, type Fact, type Item, type ToolCall } from '@treadle/core';
 import { taskProgress } from '@treadle/tools/task';
 import type { Highlight, MarkdownOptions } from '../screen/markdown.ts';
 import { markdownStream, type MarkdownStream } from '../screen/markdown-stream.ts';
@@ -61,6 +61,8 @@ export function runView(options: RunViewOptions): RunView {
   /** Calls whose lines are live, in the order of the reply. */
   let open: ShownCall[] = [];
   const markdown = (columns = width()): MarkdownOptions => ({ width: columns, highlight: options.highlight() });
+  /** The text of the reply has arrived as deltas, so it is not shown again with the whole reply. */
+  let hasStreamed = false;
   /** Lines of the reply are settled. */
   let hasReplyLines = false;
   /** The last settled line is that of a call. Lines of calls have no blank lines between them. */
@@ -84,7 +86,7 @@ export function runView(options: RunViewOptions): RunView {
   const endReply = (whole?: string): void => {
     endThinking();
     // A model that does not stream sends no deltas.
-    if (!reply && whole) {
+    if (!reply && whole && !hasStreamed) {
       reply = markdownStream();
       settleReply(reply.add(whole, markdown()));
     }
@@ -117,6 +119,13 @@ export function runView(options: RunViewOptions): RunView {
     activity =
       running.length === 0 ? 'working' : running.length === 1 ? running[0]!.call.name : `${running.length} calls`;
   };
+  const onFact = (event: Fact['event']): void => {
+    if (event.type === 'budget-refused') settleBlock(lineOf(printable(event.reason), 'red'));
+    if (event.type !== 'model-replied' && event.type !== 'model-failed') return;
+    const content = event.type === 'model-replied' ? event.content : [];
+    endReply(textOf(content.filter((part) => part.type === 'text')));
+    hasStreamed = false;
+  };
   const onItem = (item: Item): void => {
     switch (item.type) {
       case 'turn-started':
@@ -133,6 +142,7 @@ export function runView(options: RunViewOptions): RunView {
       case 'text-delta':
         endThinking();
         activity = 'writing';
+        hasStreamed = true;
         reply ??= markdownStream();
         settleReply(reply.add(item.text, markdown()));
         break;
@@ -164,10 +174,7 @@ export function runView(options: RunViewOptions): RunView {
         settleBlock(lineOf(`The budget ${printable(item.budget)} has little left.`, 'yellow'));
         break;
       case 'fact':
-        if (item.event.type === 'model-replied') {
-          endReply(textOf(item.event.content.filter((part) => part.type === 'text')));
-        } else if (item.event.type === 'model-failed') endReply();
-        else if (item.event.type === 'budget-refused') settleBlock(lineOf(printable(item.event.reason), 'red'));
+        onFact(item.event);
         break;
       default:
         return;
@@ -219,7 +226,7 @@ function callLine({ number, call, detail, answered, startedAt, endedAt }: ShownC
   }
   const took = (endedAt ?? startedAt) - startedAt;
   const time = took < 1_000 ? '' : `${durationText(took)} · `;
-  const words = oneLine(resultWords(answered.result), width);
+  const words = oneLine(resultWords(answered.result, call.name), width);
   const { isError } = answered.result;
   return clipLine(
     [

@@ -1,5 +1,5 @@
 import { addUsage, messageOf, NO_USAGE, stableJson, type Item } from '@treadle/core';
-import { questionLines, requestLines } from '../run/ask-approval.ts';
+import { questionLines, shortRequestLines } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision, QuestionRequest } from '../run/drive-run.ts';
 import { loadHighlight } from '../screen/highlight.ts';
 import { BACKGROUND_QUERY, openKeyboard, type Key } from '../screen/keys.ts';
@@ -304,8 +304,8 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   /** What a call would do: its changes to files, or its exact arguments, and everything that the policy wants to be shown. */
   function showRequest(request: ApprovalRequest): void {
     const preview = changes?.preview(request.call, width());
-    if (!preview) return settleText(requestLines(request));
-    const [head = '', ...rest] = requestLines({ ...request, call: { ...request.call, ...preview.call } });
+    if (!preview) return settleText(shortRequestLines(request, now()));
+    const [head = '', ...rest] = shortRequestLines({ ...request, call: { ...request.call, ...preview.call } }, now());
     settleText([head]);
     const more = preview.lines.length - MAX_PREVIEW_LINES;
     screen.settle(preview.lines.slice(0, MAX_PREVIEW_LINES));

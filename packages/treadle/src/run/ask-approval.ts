@@ -93,14 +93,36 @@ function jsonIn(line: string): unknown {
 const INDENT = '  ';
 
 /** What a call would do, exactly, with everything visible. */
-export function requestLines({ call, reason, touches = [], shown, expiresAt }: ApprovalRequest): readonly string[] {
+export function requestLines(request: ApprovalRequest): readonly string[] {
+  const { sandbox } = request.call;
+  return linesOf(request, {
+    sandbox: sandbox && `inside a sandbox that promises ${sandbox.map(exactLine).join(', ')}`,
+    showsDeadline: true,
+  });
+}
+
+const HOUR_MS = 3_600_000;
+
+/** The same for a screen, on which people decide often: without the promises of a sandbox, and a deadline that is far away. */
+export function shortRequestLines(request: ApprovalRequest, now: number): readonly string[] {
+  const { sandbox } = request.call;
+  return linesOf(request, {
+    sandbox: sandbox && `inside a sandbox, which keeps ${plural(sandbox.length, 'promise')}`,
+    showsDeadline: request.expiresAt < now + HOUR_MS,
+  });
+}
+
+function linesOf(
+  { call, reason, touches = [], shown, expiresAt }: ApprovalRequest,
+  { sandbox, showsDeadline }: { readonly sandbox: string | undefined; readonly showsDeadline: boolean },
+): readonly string[] {
   return [
     `${exactLine(call.name)} wants to run with ${exactText(call.arguments, INDENT)}`,
     ...touches.map((touch) => `${INDENT}${touchText(touch)}`),
-    ...(call.sandbox ? [`${INDENT}inside a sandbox that promises ${call.sandbox.map(exactLine).join(', ')}`] : []),
+    ...(sandbox === undefined ? [] : [`${INDENT}${sandbox}`]),
     ...shownLines(shown),
     ...(reason ? [`(${exactText(reason, INDENT)})`] : []),
-    `${INDENT}until ${timestampText(expiresAt)}`,
+    ...(showsDeadline ? [`${INDENT}until ${timestampText(expiresAt)}`] : []),
   ];
 }
 
