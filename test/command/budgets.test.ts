@@ -14,7 +14,7 @@ beforeEach(async () => {
   writeFileSync(
     join(folder, 'treadle.toml'),
     `[models.main]\nmodel = "m"\nbase_url = "${provider.baseURL}"\n[orchestrator]\nbudgets = ["team"]\n` +
-      '[budgets.team]\ncalls = 2\nperiod = "month"\n[budgets.unused]\ncost = 50\n',
+      '[budgets.team]\ncalls = 2\nperiod = "month"\nwarn_at = 0.5\n[budgets.unused]\ncost = 50\n',
   );
 });
 afterEach(async () => {
@@ -26,7 +26,11 @@ const treadle = (...args: readonly string[]): Promise<Printed> => command(args, 
 
 test('budgets are listed with what was used, suspended with a reason that runs are told, and activated', async () => {
   expect(await treadle('budgets', 'list', '--json')).toMatchObject({ code: 0, stdout: '[]\n' });
-  expect(await treadle('run', 'List the files')).toMatchObject({ code: 0 });
+  const run = await treadle('run', 'List the files');
+  expect([run.code, run.stderr.match(/^The budget.*/gm)]).toEqual([
+    0,
+    ['The budget team has little left: 1 of 2 calls are used.'],
+  ]);
 
   const suspended = await treadle('budgets', 'suspend', 'team', '--reason', 'The bill is not paid.');
   expect(suspended).toEqual({

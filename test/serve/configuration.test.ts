@@ -377,13 +377,18 @@ test('budgets of the server, a tenant and a key apply to their runs', async () =
   const keys = entry('one') + entry('two', 'budgets = ["none"]') + entry('three', 'tenant = "t"');
   await fixture.configure(
     `${keys}[server.tenants.t]\nbudgets = ["none"]\n[server]\nbudgets = ["much"]\n` +
-      '[budgets.none]\ntokens = 0\n[budgets.much]\ntokens = 1000000\n',
+      '[budgets.none]\ntokens = 0\n[budgets.much]\ntokens = 1000000\nwarn_at = 0.000001\n',
     { text: ['one'] },
   );
   const server = await fixture.serve();
   const status = async (key: string): Promise<number> =>
     (await server.respond({ input: 'hi' }, { authorization: `Bearer ${key}` })).status;
   expect([await status('one'), await status('two'), await status('three')]).toEqual([200, 429, 429]);
+  const { stderr } = await server.stop();
+  const warned = logLines(stderr).filter((line) => (line as { msg?: string }).msg === 'a budget has little left');
+  expect(warned).toEqual([
+    expect.objectContaining({ level: 'warn', budget: 'much', kind: 'tokens', limit: 1_000_000, tenant: 'default' }),
+  ]);
 });
 
 test('hooks apply to every run, and a changed module to the next ones', async () => {

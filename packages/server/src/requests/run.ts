@@ -437,6 +437,9 @@ export function driveRun(
     onItem(item: Item): void | Promise<void> {
       if (item.type === 'resource-problem') {
         log.warn({ run: runId, resource: item.name, why: item.problem }, 'a resource was not closed');
+      } else if (item.type === 'budget-warning') {
+        const { type: _, effect: _e, ...level } = item;
+        log.warn({ run: runId, tenant: caller.tenant, ...level }, 'a budget has little left');
       }
       if (item.type === 'fact') {
         const { event } = item;

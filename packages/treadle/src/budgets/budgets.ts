@@ -5,7 +5,7 @@ import { followUpCommand, locationOf } from '../command-line/flags.ts';
 import { storedCommand } from '../runs/store-access.ts';
 import type { Colours } from '../terminal/colours.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
-import { durationText } from '../terminal/quantities.ts';
+import { amountText } from '../terminal/quantities.ts';
 
 const listCommand = storedCommand(
   'list',
@@ -100,16 +100,10 @@ function budgetTable(budgets: readonly Budget[], colours: Colours): readonly str
 
 /** What was used of each limit, and of what is not limited if there is any. */
 function amountsText({ limits, ...totals }: Budget, which: 'settled' | 'reserved'): string {
-  const found = Object.entries(totals[which]).flatMap(([kind, amount]) => {
-    const limit = limits[kind as keyof typeof limits];
-    if (amount === 0 && (limit === undefined || which === 'reserved')) return [];
-    const of = limit === undefined || which === 'reserved' ? '' : ` of ${amountText(kind, limit)}`;
-    return [`${amountText(kind, amount)}${of}${kind === 'durationMs' ? '' : ` ${kind}`}`];
+  const found = Object.entries(totals[which]).flatMap(([name, amount]) => {
+    const kind = name as keyof typeof limits;
+    const limit = which === 'reserved' ? undefined : limits[kind];
+    return amount === 0 && limit === undefined ? [] : [amountText(kind, amount, limit)];
   });
   return found.join(', ');
-}
-
-function amountText(kind: string, amount: number): string {
-  if (kind === 'durationMs') return durationText(amount);
-  return amount.toLocaleString('en', { maximumFractionDigits: 4 });
 }

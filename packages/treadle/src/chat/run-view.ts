@@ -1,6 +1,7 @@
 import { stripVTControlCharacters } from 'node:util';
 import { textOf, type CallAnswered, type Fact, type Item, type ToolCall } from '@treadle/core';
 import { taskProgress } from '@treadle/tools/task';
+import { budgetWarning } from '../run/transcript.ts';
 import type { Highlight, MarkdownOptions } from '../screen/markdown.ts';
 import { markdownStream, type MarkdownStream } from '../screen/markdown-stream.ts';
 import { clipLine, lineOf, span, type Line } from '../screen/spans.ts';
@@ -171,7 +172,7 @@ export function runView(options: RunViewOptions): RunView {
         break;
       }
       case 'budget-warning':
-        settleBlock(lineOf(`The budget ${printable(item.budget)} has little left.`, 'yellow'));
+        settleBlock(lineOf(budgetWarning(item), 'yellow'));
         break;
       case 'fact':
         onFact(item.event);

@@ -2,6 +2,7 @@ import { stripVTControlCharacters } from 'node:util';
 import {
   textOf,
   type AssistantPart,
+  type BudgetLevel,
   type CallAnswered,
   type CallStarted,
   type Item,
@@ -11,6 +12,7 @@ import {
 import { taskProgress } from '@treadle/tools/task';
 import type { Colours } from '../terminal/colours.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
+import { amountText } from '../terminal/quantities.ts';
 import { NO_STATUS, type StatusLine } from '../terminal/status-line.ts';
 
 /**
@@ -141,6 +143,9 @@ export function transcript(options: {
         case 'call-answered':
           running.delete(item.call.id);
           return showRunning();
+        case 'budget-warning':
+          endLine();
+          return writeLine(budgetWarning(item));
         case 'fact':
           if (item.event.type === 'model-replied') endReply(item.event.content);
           else if (item.event.type === 'model-failed') endLine();
@@ -151,6 +156,10 @@ export function transcript(options: {
       }
     },
   };
+}
+
+export function budgetWarning({ budget, kind, used, limit }: BudgetLevel): string {
+  return `The budget ${printable(budget)} has little left: ${amountText(kind, used, limit)} are used.`;
 }
 
 /** What a tool reports, as text: of several lines the last one. */

@@ -1,3 +1,6 @@
+import type { Amounts } from '@treadle/core';
+import { durationText } from '@treadle/core/describe';
+
 export { durationText, plural, usageText } from '@treadle/core/describe';
 
 const SECOND = 1_000;
@@ -40,4 +43,12 @@ export function sizeText(bytes: number): string {
   let [value, unit] = [bytes, 0];
   for (; value >= 999.5 && unit < units.length - 1; unit++) value /= 1_000;
   return `${value >= 9.95 || unit === 0 ? Math.round(value) : value.toFixed(1).replace('.0', '')} ${units[unit]}`;
+}
+
+/** An amount of a budget, and its limit: `12 of 100 calls`, `1.5 s`. */
+export function amountText(kind: keyof Amounts, amount: number, limit?: number): string {
+  const text = (value: number): string =>
+    kind === 'durationMs' ? durationText(value) : value.toLocaleString('en', { maximumFractionDigits: 4 });
+  const amounts = limit === undefined ? text(amount) : `${text(amount)} of ${text(limit)}`;
+  return kind === 'durationMs' ? amounts : `${amounts} ${kind}`;
 }
