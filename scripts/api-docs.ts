@@ -84,7 +84,15 @@ function declarationReader(): { exportsOf(file: string): Promise<ReadonlyMap<str
     const { code } = await format('a.ts', emitted.code, { printWidth: 100, singleQuote: true });
     const { program } = parseSync('a.d.ts', code, { sourceType: 'module' });
     const own = new Map<string, Exported>();
+    /** What the file imports, and may export again. */
+    const imported = new Map<string, { readonly name: string; readonly source: string }>();
     for (const node of program.body) {
+      if (node.type === 'ImportDeclaration') {
+        for (const one of node.specifiers) {
+          if (one.type !== 'ImportSpecifier') continue;
+          imported.set(one.local.name, { name: nameOf(one.imported), source: node.source.value });
+        }
+      }
       for (const name of declaredNames(node)) {
         const declaration = textOf(node, code);
         const before = own.get(name);
@@ -93,6 +101,8 @@ function declarationReader(): { exportsOf(file: string): Promise<ReadonlyMap<str
       }
     }
     const declared = async (name: string, source: string | undefined): Promise<Exported | undefined> => {
+      const origin = source === undefined && !own.has(name) ? imported.get(name) : undefined;
+      if (origin) return declared(origin.name, origin.source);
       if (source === undefined) return own.get(name);
       if (source.startsWith('.')) return (await exportsOf(path.resolve(path.dirname(file), source))).get(name);
       return { name, declaration: `export { ${name} } from '${source}';`, comment: `Of the package \`${source}\`.` };

@@ -364,6 +364,11 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   unsupported_protocol: [406, '`Accept` names an unknown protocol.', 'Use one that the message lists.'],
   request_timeout: [408, 'The request was not complete in time.', 'Send it again.'],
   agent_not_found: [404, 'There is no agent with this name.', 'Use one of the agents that the message lists.'],
+  workflow_not_found: [
+    404,
+    'There is no workflow with this name, or the run is not one of it.',
+    'Use one of the workflows that the message lists.',
+  ],
   agents_not_writable: [
     403,
     'Definitions of agents cannot be changed over HTTP.',

@@ -158,7 +158,8 @@ export type ApiErrorCode =
   | 'unsupported_tool'
   | 'unsupported_value'
   | 'upgrade_required'
-  | 'websocket_connection_limit_reached';
+  | 'websocket_connection_limit_reached'
+  | 'workflow_not_found';
 
 export interface ApiErrorDetails {
   readonly param?: string;

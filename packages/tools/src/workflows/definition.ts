@@ -100,7 +100,7 @@ export type CompiledWorkflow =
   | { readonly type: 'flow'; readonly flow: Flow }
   | { readonly type: 'invalid'; readonly problems: readonly AgentProblem[] };
 
-export const MAX_STEPS = 2_000;
+const MAX_STEPS = 2_000;
 const MAX_DEPTH = 5;
 const COMMON = ['id', 'action', 'depends_on', 'inputs', 'when', 'timeout', 'retry', 'on_error', 'undo', 'description'];
 /** The keys of each action besides those that all have. */

@@ -93,7 +93,7 @@ function jsonIn(line: string): unknown {
 const INDENT = '  ';
 
 /** What a call would do, exactly, with everything visible. */
-export function requestLines(request: ApprovalRequest): readonly string[] {
+function requestLines(request: ApprovalRequest): readonly string[] {
   const { sandbox } = request.call;
   return linesOf(request, {
     sandbox: sandbox && `inside a sandbox that promises ${sandbox.map(exactLine).join(', ')}`,
