@@ -15,6 +15,7 @@ await build({
   output: {
     dir: FOLDER,
     minify: true,
+    codeSplitting: { groups: [{ name: 'initial', tags: ['$initial'] }] },
     entryFileNames: 'core.js',
     chunkFileNames: ({ isDynamicEntry }) => (isDynamicEntry ? 'later/[name].js' : 'core-[name].js'),
   },

@@ -11,7 +11,14 @@ import type { ContinueOptions, LiveRun, LoopOptions } from './options.ts';
 import { runLoop, streamLoop } from './run.ts';
 
 // A process dies after two ticks. Modules that are loaded when they are needed would take longer.
-beforeAll(() => Promise.all([import('./reopen.ts'), import('./resources.ts'), import('../agents/child-run.ts')]));
+beforeAll(() =>
+  Promise.all([
+    import('./reopen.ts'),
+    import('./resources.ts'),
+    import('./start-run.ts'),
+    import('../agents/child-run.ts'),
+  ]),
+);
 
 /** What is left of the runs of a process that died: their entries. */
 async function survivors(store: RunStore): Promise<RunStore> {

@@ -139,7 +139,7 @@ test('several calls in one reply: all are judged at once, before any of them run
   const policy: Policy = { judge: (calls) => (judged.push(calls), verdicts.promise) };
   using model = scriptedModel([{ calls: [callWork('a'), { name: 'nothing' }, callWork('b')] }, 'Done.']);
   const run = runLoop({ model, tools: [work], input: 'Go.', policy, clock });
-  await idle();
+  await expect.poll(() => judged).toHaveLength(1);
   expect(started).toEqual([]);
   const undeclared = { client: false, touches: [{ type: 'unknown' }], permissions: [], operation: undefined };
   expect(judged).toEqual([

@@ -267,11 +267,15 @@ test('tool times out: the timeout of the tool overrides that of the run, which o
 test('tool times out: time spent waiting for an approval does not count', async () => {
   const clock = manualClock();
   const journal = memoryJournal();
+  const started = Promise.withResolvers<void>();
   const slow = tool({
     name: 'slow',
     description: 'Takes 90 ms',
     timeoutMs: 100,
-    execute: () => new Promise((resolve) => clock.timer(90, () => resolve('in time'))),
+    execute: () => {
+      started.resolve();
+      return new Promise((resolve) => clock.timer(90, () => resolve('in time')));
+    },
   });
   const policy = { judge: () => [{ type: 'ask' } as const] };
   using model = scriptedModel([{ calls: [{ name: 'slow' }] }, 'Done.']);
@@ -282,6 +286,7 @@ test('tool times out: time spent waiting for an approval does not count', async 
   if (approval?.type !== 'approval') throw new Error('the run does not wait for an approval');
   const { effect, digest } = approval;
   const run = runLoop({ ...options, answers: [{ type: 'approval', effect, digest, approved: true }] });
+  await started.promise;
   await clock.advance(90);
   expect(resultTexts(await run)).toEqual(['in time']);
 });

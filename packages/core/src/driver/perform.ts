@@ -7,7 +7,7 @@ import type { CallCheck, Event, RecordedVerdict, SettledResult } from '../machin
 import type { CheckedOutput } from '../machine/finish/finish.ts';
 import { isReadResult, isWithinNarrowing, narrowingSource, rulesOfNarrowings } from '../machine/narrowing.ts';
 import { parkingOf } from '../machine/parking.ts';
-import type { AgentRules, Handoff, Memory, RunFacts } from '../machine/rules.ts';
+import type { AgentRules, Handoff, Memory } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { isPlain } from '../plain.ts';
 import type { Clock } from '../platform.ts';
@@ -424,7 +424,7 @@ export function callingRun(context: RunContext, { id, call }: CallEffect): Calli
     narrowed,
     options,
     state: context.state,
-    facts: () => runFacts(context, id),
+    facts: async () => (await import('./start-run.ts')).factsForChild(context, id, readStart),
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),
@@ -432,19 +432,6 @@ export function callingRun(context: RunContext, { id, call }: CallEffect): Calli
       children.add(child);
       void child.finally(() => children.delete(child));
     },
-  };
-}
-
-/** What the run belongs to. A run that was resumed has it only in its first entry. */
-async function runFacts({ opening, journal, runId, traced }: RunContext, effect: string): Promise<RunFacts> {
-  const [first] = opening.events;
-  const started = first?.type === 'run-started' ? first : await readStart(journal, runId);
-  const { session, labels } = started ?? {};
-  const trace = traced?.traceparent(effect) ?? started?.trace ?? started?.parent?.trace;
-  return {
-    ...(session !== undefined && { session }),
-    ...(trace !== undefined && { trace }),
-    ...(labels && { labels }),
   };
 }
 

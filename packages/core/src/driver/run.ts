@@ -60,7 +60,6 @@ import {
 } from './perform.ts';
 import { DETACHED, startShell, type Listener, type Shell } from './shell.ts';
 import { itemStream } from './stream.ts';
-import type { TracedRun } from './tracing.ts';
 
 /** Drives a run until it ends or pauses. Rejects for misuse and if the journal fails; other failures are in the result. */
 export async function runLoop<const S extends Schema>(options: RunOptions<S>): Promise<LoopResult<OutputOf<S>>> {
@@ -267,7 +266,7 @@ export function driveRun(
       const traced =
         options.tracing &&
         (await (await import('./tracing.ts')).traceRun(options, opening, { runId, journal: options.journal, clock }));
-      if (traced && opened) opening = opened = withTrace(opened, traced);
+      if (traced && opened) opening = opened = traced.recordTrace(opened);
       const blobs = blobsOf(options.journal);
       const readResult =
         blobs && readResultTool(readResultName(opening.state.tools, toolNames(options)), runId, opening.rules, blobs);
@@ -299,7 +298,7 @@ export function driveRun(
             const { holdResource } = await import('./resources.ts');
             return holdResource({ context: context!, slotFor, messageOf }, call, request);
           },
-          traceparent: traced && ((key) => traced.traceparent(key.slice(runId.length + 1))),
+          traceparent: traced?.traceparentOfKey,
           offer: async (offered, used) => (await import('./offer.ts')).offerTools(context!, offered, used),
           startRun:
             options.startRun &&
@@ -382,13 +381,6 @@ export function driveRun(
       }),
     answer: (answer) => handled(async () => recordAnswer(answer)),
   };
-}
-
-/** A new run that continues no trace records its own span, so that whoever resumes it continues that trace. */
-function withTrace(opened: Opening, { trace }: TracedRun): Opening {
-  const [started, ...others] = opened.events;
-  if (started?.type !== 'run-started' || started.trace !== undefined || trace === undefined) return opened;
-  return { ...opened, events: [{ ...started, trace }, ...others] };
 }
 
 /** Errors of the hook are ignored. */

@@ -1,10 +1,12 @@
 import type { Exposure } from '../machine/exposure.ts';
+import type { RunFacts } from '../machine/rules.ts';
 import type { RunningCall } from '../tools/execute.ts';
 import type { NewRun, StartedByCall } from '../tools/tool.ts';
+import type { readStart } from './open.ts';
 import type { RunContext } from './perform.ts';
 
 /*
- * Runs that outlive the call that starts them. This is loaded when a tool starts one. It imports only types: a bundler would
+ * Runs that a call starts, and what they belong to. This is loaded when a tool starts one. It imports only types: a bundler would
  * move what it shares with the core into files of their own.
  */
 
@@ -52,7 +54,7 @@ export async function startRunOfCall(
   await lease?.confirm?.();
   signal.throwIfAborted();
   const key = id === undefined ? execution.key : `${execution.key}#${id}`;
-  const trace = traced?.traceparent(execution.key.slice(runId.length + 1));
+  const trace = traced?.traceparentOfKey(execution.key);
   const by = {
     key,
     runId,
@@ -62,4 +64,21 @@ export async function startRunOfCall(
   };
   const { runId: started } = await options.startRun!(run, by);
   return { runId: started };
+}
+
+/** What a child run belongs to. A run that was resumed has it only in its first entry. */
+export async function factsForChild(
+  { opening, journal, runId, traced }: RunContext,
+  effect: string,
+  readFirst: typeof readStart,
+): Promise<RunFacts> {
+  const [first] = opening.events;
+  const started = first?.type === 'run-started' ? first : await readFirst(journal, runId);
+  const { session, labels } = started ?? {};
+  const trace = traced?.traceparent(effect) ?? started?.trace ?? started?.parent?.trace;
+  return {
+    ...(session !== undefined && { session }),
+    ...(trace !== undefined && { trace }),
+    ...(labels && { labels }),
+  };
 }

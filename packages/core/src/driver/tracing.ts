@@ -47,10 +47,12 @@ export interface RunSpans {
 
 /** The spans of a run as its shell uses them: nothing of it throws. */
 export interface TracedRun {
-  /** The `traceparent` that a new run records if it continues no other trace. */
-  readonly trace: string | undefined;
+  /** A new run that continues no trace records its own span, so that whoever resumes it continues that trace. */
+  readonly recordTrace: (opened: Opening) => Opening;
   readonly add: (batch: readonly Stepped[]) => void;
   readonly traceparent: (effect: string) => string | undefined;
+  /** The same, by the idempotency key of a call. */
+  readonly traceparentOfKey: (key: string) => string | undefined;
   readonly within: (effect: string, start: () => void) => void;
   readonly end: () => void;
 }
@@ -74,8 +76,13 @@ export async function traceRun(
   if (!spans) return undefined;
   if (seq > 0) await walkInSlices(earlier, (step) => guarded(() => spans.recall(step)));
   const trace = guarded(() => spans.begin());
+  const traceparent = (effect: string): string | undefined => guarded(() => spans.traceparent(effect));
   return {
-    trace,
+    recordTrace(opened) {
+      const [first, ...others] = opened.events;
+      if (first?.type !== 'run-started' || first.trace !== undefined || trace === undefined) return opened;
+      return { ...opened, events: [{ ...first, trace }, ...others] };
+    },
     add(batch) {
       for (const { entry, before, next } of batch) {
         const { seq: number, event } = entry;
@@ -83,7 +90,8 @@ export async function traceRun(
         guarded(() => spans.add({ entry, before, state: next.state, items }));
       }
     },
-    traceparent: (effect) => guarded(() => spans.traceparent(effect)),
+    traceparent,
+    traceparentOfKey: (key) => traceparent(key.slice(runId.length + 1)),
     within(effect, start) {
       let hasStarted = false;
       const startOnce = (): void => {

@@ -96,6 +96,7 @@ describe('cancels in each phase', () => {
 
   test('while calls are judged: aborts the policy, and no call runs', async () => {
     let [ran, aborted] = [0, false];
+    const asked = Promise.withResolvers<void>();
     const { promise, resolve } = Promise.withResolvers<readonly { type: 'allow' }[]>();
     using model = scriptedModel([{ calls: [{ name: 'count' }, { name: 'count' }] }]);
     const live = streamLoop({
@@ -105,11 +106,12 @@ describe('cancels in each phase', () => {
       policy: {
         judge: (_, { signal }) => {
           signal.addEventListener('abort', () => (aborted = true));
+          asked.resolve();
           return promise;
         },
       },
     });
-    await tick();
+    await asked.promise;
     live.cancel();
     const result = await live.result;
     expectCancelled(result, 'tool');
