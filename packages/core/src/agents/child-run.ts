@@ -4,8 +4,9 @@ import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
 import { exposureElsewhere } from '../machine/exposure.ts';
+import type { RunStarted } from '../machine/events.ts';
 import { withNarrowing } from '../machine/narrowing.ts';
-import type { Limits } from '../machine/rules.ts';
+import type { Limits, RunFacts } from '../machine/rules.ts';
 import { LIMIT_NAMES } from '../machine/step.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { combinedPolicy } from '../policy/combined.ts';
@@ -61,7 +62,7 @@ export async function runChild(
       return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
     const narrowed = withNarrowing(run.narrowed, narrow);
     const exposure = exposureElsewhere(run.state());
-    const facts = resumed ? {} : await run.facts();
+    const facts = resumed ? {} : factsForChild(run, await run.started());
     const first = {
       ...(narrowed && { narrow: narrowed }),
       ...(exposure && { carried: { exposure } }),
@@ -83,6 +84,17 @@ export async function runChild(
     if (error instanceof TreadleError) return new Broken(error);
     throw error;
   }
+}
+
+/** What the run of a call belongs to: the same as the run that calls it. */
+function factsForChild(run: CallingRun, started: RunStarted | undefined): RunFacts {
+  const { session, labels } = started ?? {};
+  const trace = run.traceparent() ?? started?.trace ?? started?.parent?.trace;
+  return {
+    ...(session !== undefined && { session }),
+    ...(trace !== undefined && { trace }),
+    ...(labels && { labels }),
+  };
 }
 
 /**

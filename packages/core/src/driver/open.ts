@@ -1,6 +1,6 @@
 import { journalError, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, RunStarted } from '../machine/events.ts';
 import { inputExposure, withExposure } from '../machine/exposure.ts';
 import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, lowestAutonomy, NARROWING_FORM } from '../machine/narrowing.ts';
@@ -50,8 +50,6 @@ export interface Opening extends Pick<State, 'rules' | 'settings' | 'principal'>
   /** What the run left when it paused, and has again. */
   readonly takenBack?: readonly KeptResource[];
 }
-
-type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Starts a new run. Throws for misuse. */
 export function openRun(

@@ -424,7 +424,11 @@ export function callingRun(context: RunContext, { id, call }: CallEffect): Calli
     narrowed,
     options,
     state: context.state,
-    facts: async () => (await import('./start-run.ts')).factsForChild(context, id, readStart),
+    started: () => {
+      const [first] = opening.events;
+      return first?.type === 'run-started' ? first : readStart(context.journal, context.runId);
+    },
+    traceparent: () => context.traced?.traceparent(id),
     answers: opening.childAnswers.get(id) ?? NO_ANSWERS,
     child: begun ? 'begun' : opening.repeated.has(id) ? 'unknown' : 'new',
     childStarted: () => context.record({ type: 'child-started', at: clock.now(), effect: id }),

@@ -1,6 +1,6 @@
 import type { messageOf } from '../errors.ts';
 import type { slotFor } from '../machine/effects.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, RunStarted } from '../machine/events.ts';
 import type { HeldProcess } from '../machine/resources.ts';
 import type { Execution, RunningCall } from '../tools/execute.ts';
 import type { Held, HoldRequest } from '../tools/tool.ts';
@@ -47,8 +47,6 @@ interface OpenResources extends HeldResources {
   readonly hold: (execution: Execution, request: HoldRequest) => Promise<Held<unknown>>;
   readonly adopt: (taken: KeptResource) => void;
 }
-
-type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Gives a new run what the last run of its conversation has left. Returns its first events, with the processes in the start. */
 export function takeKept(

@@ -1,12 +1,10 @@
 import type { Exposure } from '../machine/exposure.ts';
-import type { RunFacts } from '../machine/rules.ts';
 import type { RunningCall } from '../tools/execute.ts';
 import type { NewRun, StartedByCall } from '../tools/tool.ts';
-import type { readStart } from './open.ts';
 import type { RunContext } from './perform.ts';
 
 /*
- * Runs that a call starts, and what they belong to. This is loaded when a tool starts one. It imports only types: a bundler would
+ * Runs that a call starts. This is loaded when a tool starts one. It imports only types: a bundler would
  * move what it shares with the core into files of their own.
  */
 
@@ -64,21 +62,4 @@ export async function startRunOfCall(
   };
   const { runId: started } = await options.startRun!(run, by);
   return { runId: started };
-}
-
-/** What a child run belongs to. A run that was resumed has it only in its first entry. */
-export async function factsForChild(
-  { opening, journal, runId, traced }: RunContext,
-  effect: string,
-  readFirst: typeof readStart,
-): Promise<RunFacts> {
-  const [first] = opening.events;
-  const started = first?.type === 'run-started' ? first : await readFirst(journal, runId);
-  const { session, labels } = started ?? {};
-  const trace = traced?.traceparent(effect) ?? started?.trace ?? started?.parent?.trace;
-  return {
-    ...(session !== undefined && { session }),
-    ...(trace !== undefined && { trace }),
-    ...(labels && { labels }),
-  };
 }

@@ -1,7 +1,7 @@
 import { itemsBetween } from '../journal/items.ts';
 import type { Journal } from '../journal/port.ts';
 import { walkInSlices } from '../journal/replay.ts';
-import type { Event } from '../machine/events.ts';
+import type { RunStarted } from '../machine/events.ts';
 import type { Model } from '../model.ts';
 import type { Clock } from '../platform.ts';
 import type { AppliedEntry } from '../trace/steps.ts';
@@ -10,8 +10,6 @@ import type { RunOptions } from './options.ts';
 import type { Stepped } from './shell.ts';
 
 /* This is loaded with the first run that is traced. */
-
-type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /** Makes spans of runs while they are driven: `openTelemetry` of `@treadle/core/otel`. What it throws is ignored. */
 export interface Tracing {

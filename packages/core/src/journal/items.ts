@@ -1,6 +1,6 @@
 import { outcomeProblem } from '../errors.ts';
 import type { BudgetLevel } from '../ledger/port.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, RunStarted } from '../machine/events.ts';
 import type { Call, Outcome, Slot, State, Waiting } from '../machine/state.ts';
 import type { Next } from '../machine/step.ts';
 import type { AssistantMessage, ToolCall, ToolResult } from '../messages.ts';
@@ -154,8 +154,6 @@ function turnStarted({ turn, agent }: State): Item {
 export function partOf({ id, name, arguments: text }: Call): ToolCall {
   return { type: 'tool-call', id, name, arguments: text };
 }
-
-type RunStarted = Extract<Event, { type: 'run-started' }>;
 
 /**
  * The results of the turn if the event recorded them in the history; until then they are in the slots. `from`: the length of

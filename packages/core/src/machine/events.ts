@@ -31,6 +31,9 @@ export interface Moment {
 /** A fact about a run, with the time at which it was observed. */
 export type Event = Moment & Fact;
 
+/** The first event of a run. */
+export type RunStarted = Extract<Event, { type: 'run-started' }>;
+
 type Fact =
   | (RunFacts & {
       readonly type: 'run-started';

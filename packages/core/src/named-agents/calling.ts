@@ -64,7 +64,7 @@ function callingTool(agent: NamedAgent, options: AgentHostOptions): Tool {
       const pinned = await pinnedAgent(run.journal, childRunId(run.runId, run.effect));
       const current = pinned ?? registry.get(agent.name);
       if (!current) return refused(`There is no agent "${agent.name}" any more.`);
-      const { labels = {} } = await run.facts();
+      const labels = (await run.started())?.labels ?? {};
       const chain = labels[CHAIN_LABEL]?.split(LINK) ?? [];
       if (chain.length >= maxDepth) return refused(tooDeep(agent.name, chain, maxDepth));
       const checked = await checkInputs(current, input, run.options.matchPattern);

@@ -6,12 +6,12 @@ import { checkAmounts } from '../ledger/amounts.ts';
 import type { Amounts } from '../ledger/port.ts';
 import type { HandoffAgent } from '../driver/handoff.ts';
 import type { Answer, CallingOptions } from '../driver/options.ts';
-import type { CallCheck } from '../machine/events.ts';
+import type { CallCheck, RunStarted } from '../machine/events.ts';
 import type { Exposes, Exposure } from '../machine/exposure.ts';
 import type { Narrowing, Narrowings } from '../machine/narrowing.ts';
 import type { AskedQuestion, Question } from '../machine/questions.ts';
 import type { HeldProcess } from '../machine/resources.ts';
-import type { Limits, RunFacts, ToolEffect, ToolFacts } from '../machine/rules.ts';
+import type { Limits, ToolEffect, ToolFacts } from '../machine/rules.ts';
 import type { Parking, State } from '../machine/state.ts';
 import type { ErrorFacts, ResultBlock } from '../messages.ts';
 import type { CustomForm, JsonSchema, Model } from '../model.ts';
@@ -262,8 +262,10 @@ export interface CallingRun {
   /** What the run is driven with. The tool's own run inherits what concerns it. */
   readonly options: CallingOptions;
   readonly state: () => State;
-  /** What the run belongs to. The tool's own run belongs to it too. */
-  readonly facts: () => Promise<RunFacts>;
+  /** The first event of the run, which says what the run belongs to. A run that was resumed has it only in its journal. */
+  readonly started: () => RunStarted | Promise<RunStarted | undefined>;
+  /** The trace of the call, as `traceparent`. */
+  readonly traceparent: () => string | undefined;
   /** Answers for the tool's own run. */
   readonly answers: readonly Answer[];
   /**
