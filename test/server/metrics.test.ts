@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { agentTool, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type ApiKey } from '@treadle/server';
@@ -20,11 +21,36 @@ const KEYS: readonly ApiKey[] = [
 const as = (name: string): Record<string, string> => ({ authorization: `Bearer tk_${name}` });
 
 let fails = 0;
-const echo = tool({ name: 'echo', description: 'Repeats', effect: 'pure', execute: () => 'said' });
+let arrived = 0;
+let overlapped = Promise.withResolvers<void>();
+
+/** Resolves when three calls have run at once, for long enough that their times show it. */
+async function overlap(): Promise<void> {
+  if (++arrived === 3) {
+    const now = Date.now();
+    while (Date.now() <= now) await setImmediate();
+    overlapped.resolve();
+  }
+  return overlapped.promise;
+}
+
+const echo = tool({
+  name: 'echo',
+  description: 'Repeats',
+  effect: 'pure',
+  async execute() {
+    await overlap();
+    return 'said';
+  },
+});
 const shaky = tool({
   name: 'shaky',
   description: 'Fails at first',
-  execute: () => (fails++ === 0 ? Promise.reject(new Error('broken')) : 'done'),
+  async execute() {
+    await overlap();
+    if (fails++ === 0) throw new Error('broken');
+    return 'done';
+  },
 });
 const slow = tool({ name: 'slow', description: 'Hangs', timeoutMs: 5, execute: () => new Promise(() => {}) });
 const helper = agentTool({
@@ -37,7 +63,7 @@ const tools = [echo, shaky, slow, helper];
 const options = { tools, defaultTools: tools.map(({ name }) => name) };
 
 test('what tools and the loop did is counted for a tenant and a time, and for Prometheus', async () => {
-  fails = 0;
+  [fails, arrived, overlapped] = [0, 0, Promise.withResolvers<void>()];
   const model = scriptedModel([
     { calls: [{ name: 'echo' }, { name: 'shaky' }, { name: 'slow' }, { name: 'helper', arguments: { task: 'x' } }] },
     { calls: [{ name: 'shaky' }, { name: 'nothing' }] },
