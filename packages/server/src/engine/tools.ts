@@ -495,7 +495,7 @@ function checkChoice({ toolChoice, allowedTools }: Choice, known: ReadonlySet<st
     );
   }
   if (toolChoice === 'required' && (allowedTools ?? [...known]).length === 0) {
-    const message = 'tool_choice is "required", but there is no tool to call. Send tools, or leave tool_choice out.';
+    const message = 'tool_choice requires a call, but there is no tool to call. Send tools, or leave tool_choice out.';
     throw badRequest(message, 'tool_choice', 'unknown_tool');
   }
 }

@@ -173,7 +173,7 @@ export function jsonSchemaFormat(
     .superRefine(({ schema, strict }, ctx) => {
       const problem = strict ? answerSchemaProblem(schema) : undefined;
       if (problem === undefined) return;
-      const message = `Invalid ${PARAM}: ${problem}, so that no answer can be checked. Correct it, or leave 'strict' out.`;
+      const message = `Invalid ${PARAM}: ${problem}, so that no answer can be checked. Correct the schema.`;
       refuse(ctx, message, { path: ['schema'], code: 'invalid_json_schema' });
     })
     .transform(({ name, description, schema, strict }) => ({

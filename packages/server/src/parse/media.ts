@@ -106,7 +106,7 @@ function encodedText(text: string): string | undefined {
   }
 }
 
-export function refuseData(ctx: IssueContext, path: readonly string[]): void {
+function refuseData(ctx: IssueContext, path: readonly string[]): void {
   const message = `Invalid ${PARAM}: it is not base64 data. Send 'data:<type>;base64,<data>'.`;
   refuse(ctx, message, { path, code: 'invalid_base64' });
 }

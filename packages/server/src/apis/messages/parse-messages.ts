@@ -1,7 +1,7 @@
 import type { Effort, FileBlock, ResultBlock, TextBlock, UserBlock } from '@treadle/core';
 import { z } from 'zod';
 import { MAX_LENGTH, type RequestLimits } from '../../parse/fields.ts';
-import { checkWebUrl, fileBlock, imageBlock, paddedBase64, refuseData } from '../../parse/media.ts';
+import { checkWebUrl, fileBlock, imageBlock, paddedBase64 } from '../../parse/media.ts';
 import {
   checkCharacters,
   chosenSchema,
@@ -88,6 +88,10 @@ const imageBlocks = z
   .transform(({ source: { type, media_type: mediaType, data, url } }, ctx): readonly UserBlock[] => {
     if (type === 'base64') {
       const bytes = base64In(data, ctx);
+      if (mediaType != null && !mediaType.startsWith('image/')) {
+        const message = `Invalid ${PARAM}: '${mediaType}' is not the type of an image. Send an image, or a document.`;
+        refuse(ctx, message, { path: ['source', 'media_type'] });
+      }
       return [{ type: 'image', mediaType: mediaType ?? 'image/*', source: { type: 'data', data: bytes } }];
     }
     if (type === 'url') return [imageBlock(urlIn(url, ctx))];
@@ -139,7 +143,10 @@ const NO_CONTENT = `Invalid ${PARAM}: expected a text, or a list of blocks of ty
 
 function base64In(data: string | null | undefined, ctx: IssueContext): string {
   const bytes = data == null ? undefined : paddedBase64(data);
-  if (bytes === undefined) refuseData(ctx, ['source', 'data']);
+  if (bytes === undefined) {
+    const message = `Invalid ${PARAM}: it is not base64 data. Send the data alone in base64, without 'data:' before it.`;
+    refuse(ctx, message, { path: ['source', 'data'], code: 'invalid_base64' });
+  }
   return bytes ?? '';
 }
 
@@ -230,6 +237,12 @@ const PASSED_OVER = new Set(['fallback', 'mcp_tool_listing', 'container_upload']
 
 const passedOver = z.unknown().transform((): SaidPart => ({ type: 'text', text: '' }));
 
+const SAID_FORMS = new Map<string, z.ZodType<SaidPart>>([
+  ['text', textBlock],
+  ['thinking', thinking],
+  ['redacted_thinking', redacted],
+]);
+
 const SAID = [
   'text',
   'thinking',
@@ -248,7 +261,7 @@ const saidPart = chosenSchema<SaidPart>(
     if (CALLS.has(type)) return callBlock;
     if (type !== 'tool_result' && type.endsWith('_tool_result')) return serverResult;
     if (PASSED_OVER.has(type)) return passedOver;
-    return ({ text: textBlock, thinking, redacted_thinking: redacted } as const)[type] ?? unknownSaid;
+    return SAID_FORMS.get(type) ?? unknownSaid;
   },
   () => [
     textBlock,
@@ -296,18 +309,18 @@ export function messagesSchema(limits: RequestLimits): z.ZodType<readonly Parsed
   const userPart = chosenSchema<UserPart>(
     (block, ctx) => {
       if (!isObject(block)) return wrongType(ctx, block, 'object');
-      return userForms[String(block['type'])] ?? unknownUser;
+      return userForms.get(String(block['type'])) ?? unknownUser;
     },
     () => [textBlocks, imageBlocks, documentBlocks, searchResult, result],
   );
-  const userForms: Readonly<Record<string, z.ZodType<UserPart>>> = {
-    text: said(textBlocks),
-    image: said(imageBlocks),
-    document: said(documentBlocks),
-    search_result: said(searchResult),
-    tool_result: result,
-  };
-  const unknownUser = z.object({ type: z.enum(Object.keys(userForms)) }).transform((): never => z.NEVER);
+  const userForms = new Map<string, z.ZodType<UserPart>>([
+    ['text', said(textBlocks)],
+    ['image', said(imageBlocks)],
+    ['document', said(documentBlocks)],
+    ['search_result', said(searchResult)],
+    ['tool_result', result],
+  ]);
+  const unknownUser = z.object({ type: z.enum([...userForms.keys()]) }).transform((): never => z.NEVER);
   const instruction = instructionPart(limits);
   const message = variants(
     'role',

@@ -208,7 +208,14 @@ test('unknown fields are ignored', () => {
 });
 
 describe('errors', () => {
-  test.each<[string, object, string, string]>([
+  type Wrong = readonly [string, object, string, string];
+  const BLOCK_TYPE = 'messages[0].content[0].type';
+  const imageOf = (more: object): object => {
+    const source = { type: 'base64', media_type: 'image/png', data: 'aGk=', ...more };
+    return { messages: [{ role: 'user', content: [{ type: 'image', source }] }] };
+  };
+
+  test.each<Wrong>([
     ['no model', { model: undefined }, 'model', 'missing_required_parameter'],
     ['no max_tokens', { max_tokens: undefined }, 'max_tokens', 'missing_required_parameter'],
     ['no messages', { messages: undefined }, 'messages', 'missing_required_parameter'],
@@ -285,6 +292,38 @@ describe('errors', () => {
     ],
     ['top_k', { top_k: 5 }, 'top_k', 'unsupported_parameter'],
     ['a temperature above 1', { temperature: 2 }, 'temperature', 'decimal_above_max_value'],
+    ...['__proto__', 'constructor', 'toString'].flatMap((type): Wrong[] => [
+      [
+        `a block of the type ${type}`,
+        { messages: [{ role: 'user', content: [{ type }] }] },
+        BLOCK_TYPE,
+        'invalid_value',
+      ],
+      [
+        `an answer with a block of the type ${type}`,
+        { messages: [{ role: 'assistant', content: [{ type }] }, HI] },
+        BLOCK_TYPE,
+        'invalid_value',
+      ],
+    ]),
+    [
+      'a data URL as data',
+      imageOf({ data: 'data:image/png;base64,aGk=' }),
+      'messages[0].content[0].source.data',
+      'invalid_base64',
+    ],
+    [
+      'a page as an image',
+      imageOf({ media_type: 'text/html' }),
+      'messages[0].content[0].source.media_type',
+      'invalid_value',
+    ],
+    [
+      'a file as an MCP server',
+      { mcp_servers: [{ type: 'url', name: 's', url: 'file:///x' }] },
+      'mcp_servers[0].url',
+      'invalid_value',
+    ],
     ['a container', { container: 'c' }, 'container', 'unsupported_parameter'],
     ['a region', { inference_geo: 'eu' }, 'inference_geo', 'unsupported_parameter'],
     [

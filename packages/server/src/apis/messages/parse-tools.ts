@@ -166,7 +166,10 @@ export const serversSchema: z.ZodType<readonly DeclaredServer[]> = list(
     .object({
       type: z.literal('url'),
       name: serverName,
-      url: z.string().max(2_048),
+      url: z
+        .string()
+        .max(2_048)
+        .regex(/^https?:\/\//i, 'expected an http or https URL'),
       authorization_token: z.string().max(MAX_LENGTH.text).nullish(),
       tool_configuration: z.object({ enabled: z.boolean().nullish(), allowed_tools: names.nullish() }).nullish(),
     })
