@@ -71,3 +71,23 @@ test.each([
   second.type('\u0004');
   await second.exit;
 });
+
+test('what a killed chat has left in the background does not keep the next one from its start', async () => {
+  server = await scriptedOpenAi([
+    { calls: [{ name: 'bash', arguments: '{"command":"echo begun; sleep 100","background":true}' }] },
+    { text: ['It runs.'] },
+  ]);
+  const args = ['chat', '--model', 'scripted', '--base-url', server.baseURL, '--yes'];
+  const first = inPty(args, play.folder);
+  await first.shows(/^> *$/m);
+  first.type('go\r');
+  await first.shows('2 turns and 1 call');
+  first.kill('SIGKILL');
+  await first.exit;
+  const second = inPty([...args, '--continue'], play.folder);
+  await second.shows(/^> *$/m);
+  second.type('/jobs\r');
+  await second.shows(/background_list · /);
+  second.type('\u0004');
+  expect(await second.exit).toBe(0);
+});

@@ -1,5 +1,6 @@
 import { messageOf } from '@treadle/core';
-import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
+import type { ResourceKeeper } from '@treadle/store';
+import { CommandError, defineCommand, EXIT, SUMMARIES, type Command, type Values } from '../command-line/command.ts';
 import {
   FACT_FLAGS,
   KEY_NOTE,
@@ -21,7 +22,7 @@ import { version } from '../version.ts';
 import { pipedDialogue, type Dialogue } from './dialogue.ts';
 import { chatCompletions } from './completions.ts';
 import { NOT_STOPPED, startConversation, type Ending } from './conversation.ts';
-import { continueText, lastConversation, openTitles, type FoundConversation } from './conversations.ts';
+import { continueText, lastConversation, openTitles, type FoundConversation, type Titles } from './conversations.ts';
 import { resumeConversation } from './conversation-commands.ts';
 import { fileChanges, type FileChanges } from './file-changes.ts';
 import { firstLines, statusText } from './facts.ts';
@@ -98,57 +99,18 @@ export const chatCommand: Command = defineCommand({
     const last = values.continue ? await lastConversation(session.store, session.context.loaded.config) : undefined;
     if (values.continue) io.stderr.write(`${continueText(last)}\n`);
 
-    const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
     const history = onTerminal ? await openHistory(session.context.store) : undefined;
-    const changes = values.device === undefined ? fileChanges(session.context.folder) : undefined;
-    const dialogue: Dialogue = openDialogue(io, {
-      history,
-      spent: () => conversation.spent(),
-      togglePlan: () => conversation.setPlanning(!conversation.isPlanning),
-      isPlanning: () => conversation.isPlanning,
-      complete: chatCompletions(() => chat),
-      asked: () => conversation.asked(),
-      rewind: (to) => conversation.rewind(to),
-      onTerminal,
-      isPlain: values.plain === true,
-      session,
-      changes,
-    });
-    // From now on the dialogue has the terminal.
-    writeLine = dialogue.writeLine;
-    const logCalls = openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy);
-    const stored = session.context.store.type !== 'memory';
-    const resuming = { stored, canRetry: false, canAsk: onTerminal, values };
+    const titles = await openTitles(session.context.store);
     const { resourceKeeper } = await loadStorePackage();
     const keeper = resourceKeeper({
       store: session.store.keptProcesses,
-      onProblem: (_, why) => dialogue.writeLine(why),
+      onProblem: (_, why) => writeLine(why),
     });
     await keeper.killAbandoned();
-    const conversation = startConversation({
-      session,
-      keeper,
-      io,
-      dialogue,
-      colours,
-      logCalls,
-      resuming,
-      yes: values.yes === true,
-      skills: values.skill ?? [],
-      showsUsage: onTerminal,
-    });
-    const chat: Chat = {
-      session,
-      store: session.store,
-      conversation,
-      dialogue,
-      titles: await openTitles(session.context.store),
-      changes,
-      colours,
-      io,
-      location: locationOf(values),
-      width: () => io.stdout.columns ?? 120,
-    };
+    const chat = openChat({ session, keeper, history, titles, values, io, onTerminal });
+    const { conversation, dialogue } = chat;
+    // From now on the dialogue has the terminal.
+    writeLine = dialogue.writeLine;
     try {
       let ending = await begin(chat, { last, resume: values.resume });
       for (;;) {
@@ -166,6 +128,75 @@ export const chatCommand: Command = defineCommand({
     }
   },
 });
+
+/**
+ * The parts of a chat that are on the screen. Nothing is awaited here: the screen asks the conversation from its first frame on.
+ */
+function openChat({
+  session,
+  keeper,
+  history,
+  titles,
+  values,
+  io,
+  onTerminal,
+}: {
+  readonly session: Session;
+  readonly keeper: ResourceKeeper;
+  readonly history: ChatHistory | undefined;
+  readonly titles: Titles;
+  readonly values: LocationValues &
+    Values<typeof YES_FLAG> &
+    Values<typeof LOG_FLAGS> & {
+      readonly plain?: boolean;
+      readonly device?: string;
+      readonly skill?: readonly string[];
+    };
+  readonly io: Io;
+  readonly onTerminal: boolean;
+}): Chat {
+  const colours = coloursFor(onTerminal ? io.stdout : io.stderr, io.env);
+  const changes = values.device === undefined ? fileChanges(session.context.folder) : undefined;
+  const dialogue = openDialogue(io, {
+    history,
+    spent: () => conversation.spent(),
+    togglePlan: () => conversation.setPlanning(!conversation.isPlanning),
+    isPlanning: () => conversation.isPlanning,
+    complete: chatCompletions(() => chat),
+    asked: () => conversation.asked(),
+    rewind: (to) => conversation.rewind(to),
+    onTerminal,
+    isPlain: values.plain === true,
+    session,
+    changes,
+  });
+  const stored = session.context.store.type !== 'memory';
+  const conversation = startConversation({
+    session,
+    keeper,
+    io,
+    dialogue,
+    colours,
+    logCalls: openCallLog(values.log, { cwd: io.cwd, writeLine: dialogue.writeLine }, session.options.policy),
+    resuming: { stored, canRetry: false, canAsk: onTerminal, values },
+    yes: values.yes === true,
+    skills: values.skill ?? [],
+    showsUsage: onTerminal,
+  });
+  const chat: Chat = {
+    session,
+    store: session.store,
+    conversation,
+    dialogue,
+    titles,
+    changes,
+    colours,
+    io,
+    location: locationOf(values),
+    width: () => io.stdout.columns ?? 120,
+  };
+  return chat;
+}
 
 /** Flags that a server takes: the others are its own business. */
 const SERVER_CHAT_FLAGS = new Set(['url', 'continue', 'resume', 'model', 'plain', ...Object.keys(LOCATION_FLAGS)]);
