@@ -23,11 +23,9 @@ type Found = { -readonly [Field in keyof TraceFailure]: TraceFailure[Field] };
 /** What failed in a run, and what it recovered from. It grows with the journal. */
 export interface FailureReader {
   readonly failures: readonly TraceFailure[];
-  /** Adds the entry that follows. Returns how many failures of calls it has recovered, by tool. */
-  add(entry: AppliedEntry): ReadonlyMap<string, number>;
+  /** Adds the entry that follows. */
+  add(entry: AppliedEntry): void;
 }
-
-const NOTHING: ReadonlyMap<string, number> = new Map();
 
 export function failureReader(): FailureReader {
   const failures: Found[] = [];
@@ -43,14 +41,12 @@ export function failureReader(): FailureReader {
     return failure;
   }
 
-  function recover(key: string, by: Recovery['by']): number {
-    const recovered = open.get(key) ?? [];
-    for (const failure of recovered) {
+  function recover(key: string, by: Recovery['by']): void {
+    for (const failure of open.get(key) ?? []) {
       failure.recovery = { by, seq: last.seq };
       failure.severity = 'low';
     }
     open.delete(key);
-    return recovered.length;
   }
 
   /** The attempts of one model call before the last one. */
@@ -67,19 +63,19 @@ export function failureReader(): FailureReader {
     }
   }
 
-  function addCall({ index, call, result }: CallAnswered, turn: number, event: Event): number {
+  function addCall({ index, call, result }: CallAnswered, turn: number, event: Event): void {
     const effect = `t${turn}.tool.${index}`;
     const isVerified = 'effect' in event && event.effect?.includes('.verify.') === true;
     if (!result.isError) {
       recover(effect, isVerified ? 'verified' : 'resume');
-      return recover(`tool ${call.name}`, 'success');
+      recover(`tool ${call.name}`, 'success');
+      return;
     }
     const type = result.errorType ?? 'execution_failed';
     const kind = event.type === 'approval-given' ? DENIED_BY_PERSON : TOOL_FAILURES[type];
     const failure = add(kind, type, { effect, tool: call.name }, `tool ${call.name}`);
     // A call that runs once was lost, and its tool could not tell what came of it.
     if (type === 'interrupted' && open.has(effect)) failure.severity = 'critical';
-    return 0;
   }
 
   function addEvent(event: Event, { before }: AppliedEntry): void {
@@ -137,14 +133,8 @@ export function failureReader(): FailureReader {
       const isReopened = before.phase.type === 'ended' && state.phase.type !== 'ended';
       if (isReopened) for (const failure of failures) if (failure.severity === 'high') failure.severity = 'medium';
       addEvent(event, step);
-      let recovered: Map<string, number> | undefined;
-      for (const item of items) {
-        if (item.type !== 'call-answered') continue;
-        const count = addCall(item, before.turn, event);
-        if (count > 0) (recovered ??= new Map()).set(item.call.name, count);
-      }
+      for (const item of items) if (item.type === 'call-answered') addCall(item, before.turn, event);
       if (state.phase.type === 'ended' && before.phase.type !== 'ended') endRun(state.phase.outcome);
-      return recovered ?? NOTHING;
     },
   };
 }

@@ -3,10 +3,8 @@ import type { JournalEntry, RunStatus } from '../journal/port.ts';
 import { statusOf, walkInSlices } from '../journal/replay.ts';
 import type { Event } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
-import { NEW } from '../machine/step.ts';
 import { textOf, type ErrorType } from '../messages.ts';
 import { loggedText } from '../policy/execution-line.ts';
-import { failureReader } from './failure-reader.ts';
 import { callKey, spanReader, type Span } from './spans.ts';
 import type { AppliedEntry } from './steps.ts';
 
@@ -22,7 +20,7 @@ export interface Metrics {
 export interface LoopMetrics {
   /** Runs that have ended, by how. */
   readonly runs: Readonly<Partial<Record<RunStatus, number>>>;
-  /** Of the runs that have ended. */
+  /** Of the runs that have ended. Those of a child run are its own, and none of the run above. */
   readonly turns: number;
   readonly calls: number;
   /** The working time of the runs that have completed, in milliseconds. */
@@ -41,9 +39,9 @@ export const UNKNOWN_TOOL = '(unknown)';
 export interface ToolMetrics {
   readonly calls: number;
   readonly errors: Readonly<Partial<Record<ErrorType, number>>>;
-  /** Errors that were followed by a success of the tool in the same run. */
+  /** Of these errors, those that were followed by a success of the tool in the same run. */
   readonly recovered: number;
-  /** How long the calls ran, and how many did. */
+  /** How long the calls ran, and how many did. The time of a call that was lost is not known. */
   readonly ms: number;
   readonly ran: number;
   /** How many calls ran for how long: by the number of their bucket, see `bucketOf`. */
@@ -156,21 +154,32 @@ export type HourlyMetrics = ReadonlyMap<number, Metrics>;
 export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(entry: AppliedEntry): void } {
   const hours = new Map<number, Metrics>();
   const spans = spanReader();
-  const failures = failureReader();
   /** The times in which the calls of the turn ran. */
   const ran = new Map<string, Span[]>();
+  /** The errors that no success has followed, by the name of their tool: what they were counted for. */
+  const unrecovered = new Map<string, { readonly hour: number; readonly tool: string }[]>();
+  let calls = 0;
+  /** The last turn whose model has replied. */
+  let repliedTurn = 0;
   /** What was counted when the run ended before: one that its model failed can be resumed. */
-  let counted: Pick<State, 'turn' | 'calls' | 'activeMs'> = NEW;
+  let counted = { turns: 0, calls: 0 };
+  /** The working time that a fork shares with its original. */
+  let sharedMs = 0;
   let isShared: ReturnType<typeof sharedBy> = () => false;
 
-  function count(increment: { readonly loop?: Partial<LoopMetrics>; readonly tools?: Metrics['tools'] }): void {
-    const hour = Math.floor(spans.at / HOUR_MS) * HOUR_MS;
+  const hourNow = (): number => Math.floor(spans.at / HOUR_MS) * HOUR_MS;
+
+  function count(
+    increment: { readonly loop?: Partial<LoopMetrics>; readonly tools?: Metrics['tools'] },
+    hour = hourNow(),
+  ): void {
     const { loop, tools = {} } = increment;
     const added = { loop: { ...NO_METRICS.loop, ...loop }, tools };
     hours.set(hour, addMetrics(hours.get(hour) ?? NO_METRICS, added));
   }
 
-  function countCall({ call, index, result }: CallAnswered, { turn, tools }: State): void {
+  function countCall({ call, index, result }: CallAnswered, { turn, tools }: State, isCounted: boolean): void {
+    calls++;
     const own = ran.get(`t${turn}.${index}`) ?? [];
     const ms = own.reduce((sum, { startedAt, endedAt }) => sum + endedAt! - startedAt, 0);
     const type = result.errorType ?? 'execution_failed';
@@ -180,8 +189,16 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
       lastError: { at: spans.at, type, message: firstLine(textOf(result.content)) },
     };
     const isUnknown = result.isError && own.length === 0 && !tools.some(({ name }) => name === call.name);
-    const name = isUnknown ? UNKNOWN_TOOL : call.name;
-    count({ tools: { [name]: { ...NO_CALLS, calls: 1, ...times, ...failed } } });
+    const tool = isUnknown ? UNKNOWN_TOOL : call.name;
+    if (isCounted) count({ tools: { [tool]: { ...NO_CALLS, calls: 1, ...times, ...failed } } });
+    if (result.isError) {
+      unrecovered.set(call.name, [...(unrecovered.get(call.name) ?? []), { hour: hourNow(), tool }]);
+      return;
+    }
+    // A recovery counts where its error does, so that no range of hours has more recoveries than errors.
+    for (const error of unrecovered.get(call.name) ?? [])
+      if (isCounted) count({ tools: { [error.tool]: { ...NO_CALLS, recovered: 1 } } }, error.hour);
+    unrecovered.delete(call.name);
   }
 
   return {
@@ -190,20 +207,31 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
       const { entry, before, state, items } = step;
       for (const span of spans.add(step).ended) {
         const key = callKey(span.effect);
-        if (key !== undefined && span.kind === 'tool') ran.set(key, [...(ran.get(key) ?? []), span]);
+        // Nobody knows how long a call ran that was lost: its span ends when the run is resumed.
+        if (key === undefined || span.kind !== 'tool' || span.problem === 'lost') continue;
+        ran.set(key, [...(ran.get(key) ?? []), span]);
       }
-      const recovered = failures.add(step);
       const isEnd = state.phase.type === 'ended' && before.phase.type !== 'ended';
       const isBatchOver = before.phase.type === 'tools' && state.phase.type !== 'tools';
       if (entry.event.type === 'run-started') isShared = sharedBy(entry.event);
+      if (entry.event.type === 'model-replied') repliedTurn = before.turn;
       const isOfOriginal = isShared(entry);
-      if (entry.seq >= from && !isOfOriginal) {
-        for (const item of items) if (item.type === 'call-answered') countCall(item, before);
-        for (const [tool, times] of recovered) count({ tools: { [tool]: { ...NO_CALLS, recovered: times } } });
-        if (isBatchOver) count({ loop: batchMetrics([...ran.values()].flat()) });
-        if (isEnd) count({ loop: endMetrics(state, counted) });
+      const isCounted = entry.seq >= from && !isOfOriginal;
+      for (const item of items) if (item.type === 'call-answered') countCall(item, before, isCounted);
+      if (isCounted && isBatchOver) count({ loop: batchMetrics([...ran.values()].flat()) });
+      if (isCounted && isEnd) {
+        const answerMs = statusOf(state) === 'completed' ? state.activeMs - sharedMs : 0;
+        const own = { turns: state.turn - counted.turns, calls: calls - counted.calls };
+        count({ loop: { runs: { [statusOf(state)]: 1 }, ...own, answerMs } });
       }
-      if (isEnd || isOfOriginal) counted = state;
+      if (isEnd) counted = { turns: state.turn, calls };
+      if (isOfOriginal) {
+        // The model of the turn that begins with the last shared entry is asked by the fork.
+        counted = { turns: repliedTurn, calls };
+        sharedMs = state.activeMs;
+        // The original recovers from its errors, or does not.
+        unrecovered.clear();
+      }
       if (isBatchOver) ran.clear();
     },
   };
@@ -220,16 +248,6 @@ export async function metricsOf(entries: readonly JournalEntry[], from = 0): Pro
   const reader = metricsReader(from);
   const walked = await walkInSlices(entries, reader.add);
   return walked.type === 'replayed' ? reader.hours : undefined;
-}
-
-function endMetrics(state: State, counted: Pick<State, 'turn' | 'calls' | 'activeMs'>): Partial<LoopMetrics> {
-  const status = statusOf(state);
-  return {
-    runs: { [status]: 1 },
-    turns: state.turn - counted.turn,
-    calls: state.calls - counted.calls,
-    ...(status === 'completed' && { answerMs: state.activeMs }),
-  };
 }
 
 /** What the calls of one turn gained by running at once. */

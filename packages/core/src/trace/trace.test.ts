@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
+import { agentTool } from '../agents/agent-tool.ts';
 import { traceIdOf } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -39,7 +40,8 @@ const work = tool({
 type Options = Omit<LoopOptions, 'journal' | 'clock' | 'input'>;
 
 async function journalOf(runId: string, options: Options): Promise<readonly JournalEntry[]> {
-  const running = runLoop({ input: 'go', ...options, runId, journal, clock });
+  const isNew = (await journal.read(runId)).length === 0;
+  const running = runLoop({ ...(isNew && { input: 'go' }), ...options, runId, journal, clock });
   await clock.advance(1_000);
   await running;
   return journal.read(runId);
@@ -192,8 +194,111 @@ test('a fork counts only what it did itself', async () => {
   await runLoop({ model: answering, tools: [quick], runId: 'forked', journal, clock });
   const { loop, tools } = await total(await journal.read('forked'));
   expect(tools['quick']!.calls).toBe(3);
-  // Its first turn began in the original.
-  expect([loop.turns, loop.calls, loop.runs]).toEqual([1, 3, { completed: 1 }]);
+  // The fork has asked the model twice.
+  expect([loop.turns, loop.calls, loop.runs]).toEqual([2, 3, { completed: 1 }]);
+});
+
+test('an error is recovered by the run in which it happened, and not once more by its forks', async () => {
+  const model = scriptedModel([working({ ms: 1, fails: true }), working({ ms: 1 }), 'Done.']);
+  const original = await journalOf('fails', { model, tools: [work] });
+  const { seq } = original.find(({ event }) => event.type === 'tool-settled')!;
+  await clock.advance(1_000);
+  await forkRun({ journal, runId: 'fails', at: seq, newRunId: 'fork', clock });
+  await journalOf('fork', { model: scriptedModel([working({ ms: 40 }), 'Done.']), tools: [work] });
+  await clock.advance(1_000);
+  await forkRun({ journal, runId: 'fork', at: seq, newRunId: 'fork of fork', clock });
+  await journalOf('fork of fork', {
+    model: scriptedModel([working({ ms: 1, fails: true }), working({ ms: 70 }), 'Done.']),
+    tools: [work],
+  });
+  const all = await Promise.all(['fails', 'fork', 'fork of fork'].map(async (id) => total(await journal.read(id))));
+  expect(all.map(({ tools }) => [tools['work']!.calls, errorCount(tools['work']!), tools['work']!.recovered])).toEqual([
+    [2, 1, 1],
+    [1, 0, 0],
+    [2, 1, 1],
+  ]);
+  // The time until the answer of a fork is that of its own turns.
+  expect(all.map(({ loop }) => [loop.answerMs, loop.turns, loop.calls])).toEqual([
+    [2, 3, 2],
+    [40, 2, 1],
+    [71, 3, 2],
+  ]);
+});
+
+test('a recovery counts for the hour of the error, so that no rate of an hour is above 1', async () => {
+  const late = manualClock(HOUR_MS - 50);
+  const slow = tool({
+    name: 'slow',
+    description: '',
+    effect: 'pure',
+    execute: ({ fails }) =>
+      new Promise((resolve, reject) => {
+        late.timer(40, () => (fails === true ? reject(new Error('no')) : resolve('done')));
+      }),
+  });
+  const model = scriptedModel([
+    { calls: [{ name: 'slow', arguments: { fails: true } }] },
+    { calls: [{ name: 'slow' }] },
+    'Done.',
+  ]);
+  const running = runLoop({ input: 'go', model, tools: [slow], runId: 'recovers late', journal, clock: late });
+  await late.advance(1_000);
+  await running;
+  const hours = (await metricsOf(await journal.read('recovers late')))!;
+  expect([...hours].map(([hour, { tools }]) => [hour, tools['slow']!.calls, tools['slow']!.recovered])).toEqual([
+    [0, 1, 1],
+    [HOUR_MS, 1, 0],
+  ]);
+});
+
+test('calls of child runs count once, for the child run', async () => {
+  const quick = tool({ name: 'quick', description: '', effect: 'pure', execute: () => 'done' });
+  const calls = { calls: [{ name: 'quick' }, { name: 'quick' }] };
+  const helper = agentTool({
+    name: 'helper',
+    description: '',
+    model: scriptedModel([calls, 'Helped.']),
+    tools: [quick],
+  });
+  const model = scriptedModel([{ calls: [{ name: 'helper', arguments: { task: 'x' } }] }, 'Done.']);
+  await journalOf('parent', { model, tools: [helper] });
+  const own = await Promise.all(['parent', 'parent.t1.tool.0'].map(async (id) => total(await journal.read(id))));
+  const { loop, tools } = own.reduce(addMetrics);
+  expect([loop.turns, loop.calls, loop.runs]).toEqual([4, 3, { completed: 2 }]);
+  expect([tools['helper']!.calls, tools['quick']!.calls]).toEqual([1, 2]);
+});
+
+test('a call that was lost took no known time, and the time in which nobody drove the run is no time of the call', async () => {
+  const before = manualClock(1_000);
+  const hanging = tool({ name: 'fetch', description: '', effect: 'pure', execute: () => new Promise(() => {}) });
+  const model = scriptedModel([{ calls: [{ name: 'fetch' }] }, 'Done.']);
+  const killed = memoryJournal();
+  void runLoop({ input: 'go', model, tools: [hanging], runId: 'lost', journal: killed, clock: before });
+  await before.advance(100);
+  const after = manualClock(1_000 + 8 * HOUR_MS);
+  const kept = memoryJournal();
+  await kept.append('lost', await killed.read('lost'));
+  const fetching = tool({
+    name: 'fetch',
+    description: '',
+    effect: 'pure',
+    execute: () => new Promise((resolve) => void after.timer(30, () => resolve('done'))),
+  });
+  const resumed = runLoop({
+    model: scriptedModel(['Done.']),
+    tools: [fetching],
+    runId: 'lost',
+    journal: kept,
+    clock: after,
+  });
+  await after.advance(1_000);
+  await resumed;
+  const entries = await kept.read('lost');
+  const { tools, loop } = await total(entries);
+  expect(tools['fetch']).toMatchObject({ calls: 1, ms: 30, ran: 1, errors: {} });
+  expect([loop.maxConcurrency, loop.parallelBatches, loop.wallTimeSavedMs]).toEqual([1, 0, 0]);
+  const [action] = (await traceOf(entries))!.steps[0]!.actions;
+  expect(action).toMatchObject({ status: 'succeeded', ranMs: 30, attempts: 2 });
 });
 
 test('tools can have the names of what every object has', async () => {

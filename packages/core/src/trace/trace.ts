@@ -85,7 +85,7 @@ export interface TraceAction {
   /** When it first ran or waited. Absent: it never did. */
   readonly startedAt?: number;
   readonly endedAt?: number;
-  /** How long it ran. */
+  /** How long it ran, without the times at which it was lost: how long these were is not known. */
   readonly ranMs: number;
   /** How long it waited for people, clients and devices. */
   readonly waitedMs: number;
@@ -255,7 +255,9 @@ function actionOf(
   const own = spans.filter(({ effect, kind }) => (kind === 'tool' || kind === 'wait') && callKey(effect) === id);
   const open = own.find(({ end }) => end === undefined);
   const sum = (kind: Span['kind']): number =>
-    own.reduce((ms, span) => ms + (span.kind === kind ? (span.endedAt ?? now) - span.startedAt : 0), 0);
+    own
+      .filter((span) => span.kind === kind && span.problem !== 'lost')
+      .reduce((ms, { startedAt, endedAt = now }) => ms + endedAt - startedAt, 0);
   const child = own.find((span) => span.child !== undefined)?.child;
   const runs = own.filter(({ kind }) => kind === 'tool').length;
   return {
