@@ -117,6 +117,19 @@ export function metricsContract(tempStore: () => Promise<TempStores>): void {
     expect([after.tools['quick']!.calls, after.loop.runs]).toEqual([1, { completed: 1 }]);
   });
 
+  test('a run that gets a part of its answers, and waits again, counts up to there', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    await run(store, 'a', { calls: ['quick', 'asked', 'asked'] });
+    expect((await findMetrics(store)).metrics.tools['asked']).toBeUndefined();
+    const [model, tools] = [scriptedModel([]), [quick, broken, asked]];
+    const answers = [{ type: 'result', effect: 't1.client.1', content: 'yes' }] as const;
+    await runLoop({ model, tools, runId: 'a', journal: store, clock: manualClock(HOUR_MS), answers });
+    const { metrics, waiting } = await findMetrics(store);
+    expect([metrics, waiting]).toEqual([await expected(store, 'a'), 0]);
+    expect(metrics.tools['asked']!.calls).toBe(1);
+  });
+
   test('sums that are made again are the same, also while another process counts', async () => {
     await using temp = await tempStore();
     const [one, other] = [await temp.open(), await temp.open()];

@@ -8,9 +8,19 @@ import type { Migration } from './migrate.ts';
  * takes longer than to perform it. Nothing reads a whole table.
  */
 
+/** As it was created first. */
+export const APPEND_FUNCTION: Migration = appendFunction({ create: 'CREATE FUNCTION', also: '' });
+
+/** A run that stops again is noted for its metrics: the trigger is for updates of its status. */
+export const NOTING_APPEND_FUNCTION: Migration = appendFunction({
+  create: 'CREATE OR REPLACE FUNCTION',
+  also: " OR j.status <> 'running'",
+});
+
 /** `ids`: the head of each job, 0 if the job did not fit it. Returns the numbers of the jobs that did, from 0 on. */
-export const APPEND_FUNCTION: Migration = `
-  CREATE FUNCTION treadle.append_entries(
+function appendFunction({ create, also }: { readonly create: string; readonly also: string }): string {
+  return `
+  ${create} treadle.append_entries(
     is_durable boolean,
     job_run bytea[], job_next integer[], job_count integer[], job_token bigint[], job_nonce uuid[], job_updated float8[],
     job_status text[], job_ended float8[], job_wake float8[], job_notice boolean[], job_same boolean[], job_child boolean[],
@@ -84,7 +94,7 @@ export const APPEND_FUNCTION: Migration = `
         wake_at = CASE WHEN r.is_child THEN NULL ELSE j.wake END
       FROM unnest(job_next, job_status, job_ended, job_wake) WITH ORDINALITY AS j (next, status, ended, wake, i)
       WHERE r.id = ids[j.i] AND j.next > 0 AND (r.status <> j.status OR r.ended_at IS DISTINCT FROM j.ended
-        OR r.wake_at IS DISTINCT FROM CASE WHEN r.is_child THEN NULL ELSE j.wake END);
+        OR r.wake_at IS DISTINCT FROM CASE WHEN r.is_child THEN NULL ELSE j.wake END${also});
 
     IF starts IS NOT NULL THEN
       INSERT INTO treadle.runs (id, run, status, started_at, ended_at, model, title, folded_title, tenant, parent, is_child, wake_at,
@@ -102,6 +112,7 @@ export const APPEND_FUNCTION: Migration = `
     RETURN done;
   END $$;
 `;
+}
 
 /** What a job has in each array, in the order of the parameters after `is_durable`. */
 export interface JobRow {

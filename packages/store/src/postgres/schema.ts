@@ -1,4 +1,4 @@
-import { APPEND_FUNCTION } from './append-function.ts';
+import { APPEND_FUNCTION, NOTING_APPEND_FUNCTION } from './append-function.ts';
 import { METRIC_MIGRATIONS } from './metrics.ts';
 import type { Migration } from './migrate.ts';
 
@@ -731,4 +731,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ALTER FUNCTION treadle.prune_expired_requests(float8, float8, bigint, integer, bigint) SET enable_mergejoin = off;
   `,
   ...METRIC_MIGRATIONS,
+  NOTING_APPEND_FUNCTION,
 ];

@@ -244,8 +244,8 @@ function openBatches(db: DatabaseSync, parts: AppendsParts): Batches {
     const { id, status: previous } = run;
     const status: RunStatus = last.status ?? 'running';
     updateRun.run(last.event.at, last.seq + 1, chain, id);
-    // Only if it changed, because three indexes contain the status.
-    if (status !== previous) updateStatus.run(status, id);
+    // Three indexes contain the status. A run that stops again is noted for its metrics when it is set.
+    if (status !== previous || status !== 'running') updateStatus.run(status, id);
     const wakeAt = wakeTimeOf(run, last);
     if (wakeAt !== run.wake_at) updateWake.run(wakeAt, id);
     return id;
