@@ -1,6 +1,7 @@
 import { runLoop, userText, type Event, type JournalEntry } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { messageEntry, startEntry } from '../journal/entries.ts';
+import { memoryOn } from '@treadle/core/memory';
 import { countNotedRuns, type Store } from '@treadle/store';
 
 const LONG = 'A long text that several entries, requests and responses contain. '.repeat(40);
@@ -19,7 +20,8 @@ export async function fillStore(store: Store, time = ''): Promise<void> {
   await store.inbox.reply(request, { ok: true });
   await store.inbox.add(`run${time}`, { type: 'cancel' });
   await addAccounts(store, time);
-  await countNotedRuns(store, { limit: 2 });
+  await countNotedRuns(store, { limit: 2, keepsMemory: true });
+  await addMemories(store, time);
 }
 
 async function addRuns(store: Store, time: string): Promise<void> {
@@ -45,6 +47,16 @@ async function addRuns(store: Store, time: string): Promise<void> {
   const lost = await store.acquire(`lost\u0000${time}`);
   await store.append(`lost\u0000${time}`, [startEntry(`lost\u0000${time}`)], lost);
   await store.releaseRun(`lost\u0000${time}`, { force: true });
+}
+
+async function addMemories(store: Store, time: string): Promise<void> {
+  const memory = memoryOn({ port: store.memory, now: () => 7 });
+  const note = { tenant: `acme\u0000${time}`, subject: 'ann', content: `Café ${ODD}`, tags: [ODD.toWellFormed()] };
+  await memory.remember({ ...note, key: 'place', scope: 'user' });
+  await memory.remember({ ...note, key: 'gone', scope: 'tenant' });
+  const [first] = await store.memory.unembedded('embedder', 1);
+  await store.memory.addVectors('embedder', [{ row: first!.row, vector: Int8Array.of(-127, 0, 5) }]);
+  await store.memory.forget({ tenant: `other${time}`, session: ODD, until: 5 });
 }
 
 async function addRequests(store: Store, time: string): Promise<void> {

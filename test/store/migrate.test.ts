@@ -153,6 +153,9 @@ const BY_PORTS = {
   heads: 'id run entries updated_at token nonce since holder',
   // The copy notes its runs itself. What was counted is copied.
   metric_notes: 'id run',
+  // Follow from the rows.
+  memory_words: 'owners words',
+  memories: 'terms',
   // Leases, and what clients have used within a minute, are not copied.
   quotas: 'id state valid_until',
   holders: 'id ttl_ms renewed_at losses host pid process_start place thread',

@@ -6,6 +6,7 @@ import { conversationsContract } from './conversations.ts';
 import { damageContract } from './damage.ts';
 import { inboxContract } from './inbox.ts';
 import { leasesContract } from './leases.ts';
+import { memoryContract } from './memory.ts';
 import { metricsContract } from './metrics.ts';
 import { noticesContract } from './notices.ts';
 import { orderContract } from './order.ts';
@@ -32,6 +33,7 @@ export function storeContract(name: string, tempStore: () => Promise<TempStores>
   describe(`${name}: streams`, () => void streamsContract(tempStore));
   describe(`${name}: pages`, () => void pagesContract(tempStore));
   describe(`${name}: metrics`, () => void metricsContract(tempStore));
+  describe(`${name}: memory`, () => void memoryContract(tempStore));
   describe(`${name}: notices`, () => void noticesContract(tempStore));
   describe(`${name}: inbox`, () => void inboxContract(tempStore));
   describe(`${name}: budgets`, () => void budgetsContract(tempStore));

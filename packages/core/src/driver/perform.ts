@@ -259,7 +259,7 @@ function runCheckedTool(
     report: emit && !options.resultFilters?.length ? reportTo(emit, call) : ignore,
     context: options.context,
     principal: opening.principal,
-    run: tool.share === undefined ? undefined : callingRun(context, effect),
+    run: tool.share === undefined && !tool.usesRun ? undefined : callingRun(context, effect),
     remembered,
     memory: remembered && copyMemory(remembered.before),
     narrowedBy: context.state().narrowed?.map(narrowingSource),

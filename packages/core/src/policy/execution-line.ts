@@ -90,3 +90,8 @@ export function loggedText(text: string): string {
   if (text.length <= MAX_CHARS * 5 && start.length <= MAX_CHARS) return start;
   return `${start.slice(0, MAX_CHARS)}… (${text.length} characters)`;
 }
+
+/** A text in which the secrets that can be recognised are replaced. */
+export function withoutSecrets(text: string): string {
+  return text.replace(SECRET_TEXT, REDACTED);
+}

@@ -131,7 +131,7 @@ export interface ToolContext {
    * them to each: only what the call names was judged.
    */
   readonly narrowedRules?: readonly PolicyRules[] | undefined;
-  /** The run that the call belongs to. Only for tools that are runs themselves. */
+  /** The run that the call belongs to. Only for tools that are runs themselves, or that Treadle makes. */
   readonly run?: CallingRun | undefined;
   /**
    * The values of the keys that the tool `remembers`, as far as they are set; for a helper of a typed agent, the state of
@@ -318,6 +318,8 @@ export interface Tool {
   readonly unnarrowed?: boolean;
   /** Of a tool that is a run of its own: its share of the remaining limits. */
   readonly share?: number;
+  /** Its calls get `context.run`, although it is not a run of its own. */
+  readonly usesRun?: true;
   /** If the calling run has a ledger, its run draws on it instead of a share of the limits. */
   readonly drawsOnLedger?: true;
   /** The keys of the memory that it gets. `memoryKeysOf` has those of a call. */
@@ -381,6 +383,7 @@ const TOOL_OPTIONS: KnownOptions = {
     recipient: 'function',
     execute: 'function',
     share: 'number',
+    usesRun: 'boolean',
     drawsOnLedger: 'boolean',
     handsTo: 'string',
     agent: '',

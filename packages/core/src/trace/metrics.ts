@@ -1,7 +1,7 @@
 import type { CallAnswered } from '../journal/items.ts';
 import type { JournalEntry, RunStatus } from '../journal/port.ts';
 import { statusOf, walkInSlices } from '../journal/replay.ts';
-import type { Event } from '../machine/events.ts';
+import type { RunStarted } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
 import { textOf, type ErrorType } from '../messages.ts';
 import { loggedText } from '../policy/execution-line.ts';
@@ -238,7 +238,7 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
 }
 
 /** Whether the original of a fork has counted an entry. What the fork took over besides what it shares is older than the fork. */
-function sharedBy({ parent }: Extract<Event, { type: 'run-started' }>): (entry: AppliedEntry['entry']) => boolean {
+export function sharedBy({ parent }: RunStarted): (entry: AppliedEntry['entry']) => boolean {
   const { seq: last, at: madeAt = -Infinity } = parent ?? {};
   return last === undefined ? () => false : ({ seq, event }) => seq <= last || event.at < madeAt;
 }

@@ -74,7 +74,36 @@ export const TABLES: readonly Table[] = [
     columns: { tenant: 'name', hour: 'number', tool: 'name', sums: 'text' },
     key: ['tenant', 'hour', 'tool'],
   },
-  { name: 'metric_runs', columns: { run: 'name', counted: 'number', target: 'number' }, key: ['run'] },
+  {
+    name: 'metric_runs',
+    columns: { run: 'name', counted: 'number', target: 'number', remembered: 'number' },
+    key: ['run'],
+  },
+  {
+    name: 'memories',
+    columns: {
+      id: 'number',
+      memory: 'name',
+      tenant: 'name',
+      audience: 'name',
+      type: 'text',
+      run: 'name',
+      session: 'name',
+      subject: 'name',
+      agent: 'name',
+      at: 'number',
+      owners: 'text',
+      words: 'text',
+      body: 'text',
+    },
+    key: ['id'],
+  },
+  { name: 'memory_vectors', columns: { model: 'name', memory: 'number', vector: 'bytes' }, key: ['model', 'memory'] },
+  {
+    name: 'memory_forgotten',
+    columns: { id: 'number', tenant: 'name', memory: 'name', session: 'name', subject: 'name', until: 'number' },
+    key: ['id'],
+  },
   { name: 'secret_keys', columns: { name: 'name', key: 'bytes' }, key: ['name'] },
 ];
 

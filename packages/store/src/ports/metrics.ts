@@ -1,3 +1,4 @@
+import type { Observation } from '@treadle/core/memory';
 import type { HourlyMetrics, Metrics } from '@treadle/core/trace';
 
 /**
@@ -15,7 +16,10 @@ export interface MetricStore {
   noted(limit: number): Promise<readonly NotedRun[]>;
   /** How many notes there are at most: 0 if there are none. It does not count them. */
   waiting(): Promise<number>;
-  /** Adds the sums of those runs whose number of counted entries is still `counted`, and returns their names. */
+  /**
+   * Adds the sums and the observations of those runs whose numbers of entries are still `counted` and `remembered`, and returns their
+   * names. What was forgotten is left out.
+   */
   add(runs: readonly CountedRun[]): Promise<readonly string[]>;
   /** The sums of the hours that begin from `since` on and before `until`. Without a tenant, those of all. */
   read(filter: MetricFilter): Promise<Metrics>;
@@ -37,6 +41,8 @@ export interface NotedRun {
   readonly counted: number;
   /** How many they contained before the last `restart`. */
   readonly target: number;
+  /** How many of its entries the memory contains. */
+  readonly remembered: number;
 }
 
 export interface CountedRun extends NotedRun {
@@ -44,4 +50,10 @@ export interface CountedRun extends NotedRun {
   readonly next: number;
   readonly tenant: string | undefined;
   readonly hours: HourlyMetrics;
+  /** Absent: this process keeps no memory. */
+  readonly memory?: {
+    /** How many entries the memory contains with `observations`. */
+    readonly next: number;
+    readonly observations: readonly Observation[];
+  };
 }

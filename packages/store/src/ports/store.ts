@@ -1,4 +1,5 @@
 import type { Budgets } from '@treadle/core/budgets';
+import type { MemoryPort } from '@treadle/core/memory';
 import type { RateStore } from '@treadle/core/policy';
 import type { ConversationStore } from './conversations.ts';
 import type { InboxStore } from './inbox.ts';
@@ -31,6 +32,8 @@ export interface Store extends StoredRuns, SecretKeys {
   readonly notices: NoticeStore;
   /** What runs have done, by tenant and hour. */
   readonly metrics: MetricStore;
+  /** What runs observed, and notes. */
+  readonly memory: MemoryPort;
   /** Requests to the processes that drive runs. */
   readonly inbox: InboxStore;
   /** Processes that tools have started, between the runs of a conversation. */

@@ -1,6 +1,16 @@
 import type { CountedRun, MetricStore } from '../ports/metrics.ts';
-import { addedSums, groupNotes, rowSums, storedTenant, sumOfRows, type Note } from '../records/metrics.ts';
+import {
+  addedSums,
+  groupNotes,
+  isUnchanged,
+  rowSums,
+  storedTenant,
+  sumOfRows,
+  type Note,
+  type StoredCounts,
+} from '../records/metrics.ts';
 import { bytes, text, type Database, type Query } from './connection.ts';
+import { addObservations } from './memory.ts';
 import type { Migration } from './migrate.ts';
 
 /** The tables of metrics, as in SQLite, and what notes the runs that are there. */
@@ -59,20 +69,33 @@ export function openMetrics(db: Database): MetricStore {
   async function addRuns(query: Query, runs: readonly CountedRun[]): Promise<readonly string[]> {
     await query('SELECT pg_advisory_xact_lock($1)', [METRIC_LOCK]);
     const names = runs.map(({ runId }) => bytes(runId));
-    const known = await query<{ readonly run: Buffer; readonly counted: number }>(
-      'SELECT run, counted FROM treadle.metric_runs WHERE run = ANY ($1)',
+    const known = await query<StoredCounts & { readonly run: Buffer }>(
+      'SELECT run, counted, remembered FROM treadle.metric_runs WHERE run = ANY ($1)',
       [names],
     );
-    const counts = new Map(known.rows.map(({ run, counted }) => [text(run), counted]));
-    const added = runs.filter(({ runId, counted }) => (counts.get(runId) ?? 0) === counted);
-    const moved = added.filter(({ counted, next }) => next !== counted);
-    // The number of one that was deleted would be taken for that of a later run with its name.
-    await query(
-      `INSERT INTO treadle.metric_runs AS m (run, counted, target)
-         SELECT n.run, n.next, n.next FROM unnest($1::bytea[], $2::integer[]) AS n (run, next)
+    const counts = new Map(known.rows.map(({ run, ...stored }) => [text(run), stored]));
+    const added = runs.filter((run) => isUnchanged(run, counts.get(run.runId)));
+    const moved = added.filter(
+      ({ counted, next, remembered, memory }) => next !== counted || (memory && memory.next !== remembered),
+    );
+    // The numbers of one that was deleted would be taken for those of a later run with its name.
+    const { rows: present } = await query<{ readonly run: Buffer }>(
+      `INSERT INTO treadle.metric_runs AS m (run, counted, target, remembered)
+         SELECT n.run, n.next, n.next, n.remembered FROM unnest($1::bytea[], $2::integer[], $3::integer[]) AS n (run, next, remembered)
          JOIN (SELECT r.run FROM treadle.runs r WHERE r.run = ANY ($1) ORDER BY r.run FOR KEY SHARE) found ON found.run = n.run
-       ON CONFLICT (run) DO UPDATE SET counted = excluded.counted, target = greatest(m.target, excluded.target)`,
-      [moved.map(({ runId }) => bytes(runId)), moved.map(({ next }) => next)],
+       ON CONFLICT (run) DO UPDATE SET counted = excluded.counted, target = greatest(m.target, excluded.target),
+         remembered = excluded.remembered
+       RETURNING m.run`,
+      [
+        moved.map(({ runId }) => bytes(runId)),
+        moved.map(({ next }) => next),
+        moved.map(({ remembered, memory }) => memory?.next ?? remembered),
+      ],
+    );
+    const stored = new Set(present.map(({ run }) => text(run)));
+    await addObservations(
+      query,
+      moved.flatMap(({ runId, memory }) => (stored.has(runId) ? (memory?.observations ?? []) : [])),
     );
     await query('DELETE FROM treadle.metric_notes WHERE id = ANY ($1::bigint[])', [
       added.flatMap(({ notes }) => notes),
@@ -101,7 +124,8 @@ export function openMetrics(db: Database): MetricStore {
     noted: (limit) =>
       db.read(async (query) => {
         const { rows } = await query<Omit<Note, 'run'> & { readonly run: Buffer }>(
-          `SELECT n.id, n.run, coalesce(r.counted, 0) AS counted, coalesce(r.target, 0) AS target
+          `SELECT n.id, n.run, coalesce(r.counted, 0) AS counted, coalesce(r.target, 0) AS target,
+             coalesce(r.remembered, 0) AS remembered
            FROM (SELECT id, run FROM treadle.metric_notes ORDER BY id LIMIT $1) n
            LEFT JOIN treadle.metric_runs r ON r.run = n.run ORDER BY n.id`,
           [limit],

@@ -1,4 +1,5 @@
 import { APPEND_FUNCTION, NOTING_APPEND_FUNCTION } from './append-function.ts';
+import { MEMORY_MIGRATIONS } from './memory.ts';
 import { METRIC_MIGRATIONS } from './metrics.ts';
 import type { Migration } from './migrate.ts';
 
@@ -732,4 +733,5 @@ export const MIGRATIONS: readonly Migration[] = [
   `,
   ...METRIC_MIGRATIONS,
   NOTING_APPEND_FUNCTION,
+  ...MEMORY_MIGRATIONS,
 ];

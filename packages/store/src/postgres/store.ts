@@ -11,6 +11,7 @@ import { openConversations } from './conversations.ts';
 import { openEntries } from './entries.ts';
 import { openInbox } from './inbox.ts';
 import { openLeases } from './leases.ts';
+import { openMemories } from './memory.ts';
 import { openMetrics } from './metrics.ts';
 import { openNotices } from './notices.ts';
 import { openRequests } from './requests.ts';
@@ -201,6 +202,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     keptProcesses: openKeptProcesses(db, { holder, processState }),
     notices: openNotices(db, changes, noticed),
     metrics: openMetrics(db),
+    memory: openMemories(db),
     inbox: openInbox(db, changes),
     requests,
     async together(work) {

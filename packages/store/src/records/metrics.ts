@@ -1,4 +1,5 @@
 import { TreadleError, type JournalEntry, type RunStore } from '@treadle/core';
+import { observationsOf } from '@treadle/core/memory';
 import {
   addMetrics,
   metricsOf,
@@ -16,13 +17,25 @@ export interface Note {
   readonly run: string;
   readonly counted: number;
   readonly target: number;
+  readonly remembered: number;
 }
 
 export function groupNotes(notes: readonly Note[]): readonly NotedRun[] {
   return [...Map.groupBy(notes, ({ run }) => run)].map(([runId, own]) => {
-    const { counted, target } = own[0]!;
-    return { runId, notes: own.map(({ id }) => id), counted, target };
+    const { counted, target, remembered } = own[0]!;
+    return { runId, notes: own.map(({ id }) => id), counted, target, remembered };
   });
+}
+
+/** The numbers of a run that is known. */
+export interface StoredCounts {
+  readonly counted: number;
+  readonly remembered: number;
+}
+
+/** Whether nobody else has counted a run since it was read. */
+export function isUnchanged({ counted, remembered, memory }: CountedRun, found: StoredCounts | undefined): boolean {
+  return (found?.counted ?? 0) === counted && (!memory || (found?.remembered ?? 0) === remembered);
 }
 
 /** What is added to a row: the sums of a tool, or those of the loop, which have no name. Names are as they are stored. */
@@ -97,15 +110,18 @@ type Counting = Pick<RunStore, 'list' | 'read'> & { readonly metrics: MetricStor
 export interface CountOptions {
   /** How many notes to take at most; default 50. */
   readonly limit?: number;
+  /** Whether to keep what runs observed, too. */
+  readonly keepsMemory?: boolean;
   /** Called with what was added by this process. */
   readonly onCounted?: (hours: HourlyMetrics) => void;
 }
 
 /** Counts runs that were noted. Resolves to how many notes it took: 0 if there are none. */
-export async function countNotedRuns(store: Counting, { limit = 50, onCounted }: CountOptions = {}): Promise<number> {
+export async function countNotedRuns(store: Counting, options: CountOptions = {}): Promise<number> {
+  const { limit = 50, keepsMemory = false, onCounted } = options;
   const noted = await store.metrics.noted(limit);
   if (noted.length === 0) return 0;
-  const counted = await Promise.all(noted.map((run) => countRun(store, run)));
+  const counted = await Promise.all(noted.map((run) => countRun(store, run, keepsMemory ? run.remembered : undefined)));
   const added = new Set(await store.metrics.add(counted));
   for (const { runId, hours } of counted) if (added.has(runId) && hours.size > 0) onCounted?.(hours);
   return noted.reduce((sum, { notes }) => sum + notes.length, 0);
@@ -113,19 +129,25 @@ export async function countNotedRuns(store: Counting, { limit = 50, onCounted }:
 
 const NOTHING: HourlyMetrics = new Map();
 
-async function countRun(store: Counting, run: NotedRun): Promise<CountedRun> {
+/** `remembered`: how many entries the memory contains; undefined: this process keeps none. */
+async function countRun(store: Counting, run: NotedRun, remembered: number | undefined): Promise<CountedRun> {
   const { runId, counted, target } = run;
   const [summary] = await store.list({ runId, limit: 1 });
   const nothing = { ...run, next: counted, tenant: summary?.tenant, hours: NOTHING };
+  const known = Math.min(counted, remembered ?? counted);
   // A run that goes on is noted again when it stops. After `restart` it counts as before.
-  const isCounted = !summary || (summary.status === 'running' ? target : summary.entries) <= counted;
+  const isCounted = !summary || (summary.status === 'running' ? target : summary.entries) <= known;
   if (isCounted) return nothing;
   const all = await readableEntries(store, runId);
   const entries = summary.status === 'running' ? all.slice(0, target) : all;
-  if (entries.length <= counted) return nothing;
+  const { length } = entries;
+  if (length <= known) return nothing;
   // What does not replay counts for nothing.
-  const hours = (await metricsOf(entries, counted)) ?? NOTHING;
-  return { ...nothing, next: entries.length, hours };
+  const hours = length > counted ? ((await metricsOf(entries, counted)) ?? NOTHING) : NOTHING;
+  const next = Math.max(counted, length);
+  if (remembered === undefined || length <= remembered) return { ...nothing, next, hours };
+  const observations = (await observationsOf(entries, remembered)) ?? [];
+  return { ...nothing, next, hours, memory: { next: length, observations } };
 }
 
 /** A damaged run cannot be counted, and must not keep others from it. */
@@ -152,9 +174,13 @@ export interface FindMetricsOptions extends MetricFilter, CountOptions {
 
 /** Counts the runs that have stopped, for a limited time, and adds the sums. `since` and `until` are taken to be those of whole hours. */
 export async function findMetrics(store: Counting, options: FindMetricsOptions = {}): Promise<FoundMetrics> {
-  const { countMs = 1_000, limit, onCounted, ...filter } = options;
+  const { countMs = 1_000, limit, keepsMemory, onCounted, ...filter } = options;
   const until = performance.now() + countMs;
-  const counting = { ...(limit !== undefined && { limit }), ...(onCounted && { onCounted }) };
+  const counting = {
+    ...(limit !== undefined && { limit }),
+    ...(keepsMemory && { keepsMemory }),
+    ...(onCounted && { onCounted }),
+  };
   // Another process may be counting the same runs: then there is nothing to add, but their notes go.
   while ((await countNotedRuns(store, counting)) > 0 && performance.now() < until);
   const metrics = await store.metrics.read(filter);

@@ -10,6 +10,7 @@ import { createBudgetTables, splitBudgets } from './budgets.ts';
 import { isBusy, isCorrupt, storeError } from './failure.ts';
 import { fileBehind, requireOneName } from './files.ts';
 import { createKeyTable } from './keys.ts';
+import { createMemoryTables } from './memory.ts';
 import { createMetricTables } from './metrics.ts';
 import { DatabaseSync } from './node-sqlite.ts';
 import { createQuotaTable } from './quotas.ts';
@@ -246,6 +247,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   addRunFacts,
   createQuotaTable,
   createMetricTables,
+  createMemoryTables,
 ];
 
 /** The version of the tables. */

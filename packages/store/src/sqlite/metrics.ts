@@ -5,13 +5,16 @@ import { nameKey } from '../records/json.ts';
 import {
   addedSums,
   groupNotes,
+  isUnchanged,
   rowSums,
   storedTenant,
   sumOfRows,
   type MetricRow,
   type Note,
+  type StoredCounts,
 } from '../records/metrics.ts';
 import type { GroupCommit } from './group-commit.ts';
+import type { Memories } from './memory.ts';
 
 /** Creates the tables of metrics. Runs of earlier versions are noted. */
 export function createMetricTables(db: DatabaseSync): void {
@@ -59,18 +62,24 @@ export interface StoredMetricTables extends Pick<MetricStore, 'add' | 'restart'>
   readonly read: (filter: MetricFilter) => Metrics;
 }
 
-export function openMetrics(db: DatabaseSync, { write }: Pick<GroupCommit, 'write'>): StoredMetricTables {
+interface MetricParts {
+  readonly write: GroupCommit['write'];
+  readonly memories: Pick<Memories, 'addObservations'>;
+}
+
+export function openMetrics(db: DatabaseSync, { write, memories }: MetricParts): StoredMetricTables {
   const findNotes = db.prepare(
-    `SELECT n.id, n.run, coalesce(r.counted, 0) AS counted, coalesce(r.target, 0) AS target
+    `SELECT n.id, n.run, coalesce(r.counted, 0) AS counted, coalesce(r.target, 0) AS target,
+       coalesce(r.remembered, 0) AS remembered
      FROM metric_notes n LEFT JOIN metric_runs r ON r.run = n.run WHERE n.id > 0 ORDER BY n.id LIMIT ?`,
   );
   const findFirst = db.prepare('SELECT id FROM metric_notes WHERE id > 0 ORDER BY id LIMIT 1');
   const findLast = db.prepare('SELECT id FROM metric_notes WHERE id > 0 ORDER BY id DESC LIMIT 1');
   const removeNote = db.prepare('DELETE FROM metric_notes WHERE id = ?');
-  const findCounted = db.prepare('SELECT counted FROM metric_runs WHERE run = ?');
+  const findCounted = db.prepare('SELECT counted, remembered FROM metric_runs WHERE run = ?');
   const setCounted = db.prepare(
-    `INSERT INTO metric_runs (run, counted, target) VALUES (?1, ?2, ?2)
-     ON CONFLICT DO UPDATE SET counted = ?2, target = max(target, ?2)`,
+    `INSERT INTO metric_runs (run, counted, target, remembered) VALUES (?1, ?2, ?2, ?3)
+     ON CONFLICT DO UPDATE SET counted = ?2, target = max(target, ?2), remembered = ?3`,
   );
   const hasRun = db.prepare('SELECT 1 FROM runs WHERE run = ?');
   const findHour = db.prepare('SELECT sums FROM metric_hours WHERE tenant = ? AND hour = ? AND tool = ?');
@@ -81,11 +90,17 @@ export function openMetrics(db: DatabaseSync, { write }: Pick<GroupCommit, 'writ
   const findAllHours = db.prepare('SELECT hour, tool, sums FROM metric_hours WHERE hour >= ? AND hour < ?');
 
   function addRuns(runs: readonly CountedRun[]): readonly string[] {
-    const added = runs.filter(({ runId, counted, next }) => {
+    const added = runs.filter((run) => {
+      const { runId, counted, next, remembered, memory } = run;
       const name = nameKey(runId);
-      if (((findCounted.get(name)?.['counted'] as number | undefined) ?? 0) !== counted) return false;
-      // The number of one that was deleted would be taken for that of a later run with its name.
-      if (next !== counted && hasRun.get(name)) setCounted.run(name, next);
+      const found = findCounted.get(name);
+      if (!isUnchanged(run, found as StoredCounts | undefined)) return false;
+      const isMoved = next !== counted || (memory && memory.next !== remembered);
+      // The numbers of one that was deleted would be taken for those of a later run with its name.
+      if (isMoved && hasRun.get(name)) {
+        setCounted.run(name, next, memory?.next ?? remembered);
+        if (memory) memories.addObservations(memory.observations);
+      }
       return true;
     });
     for (const { notes } of added) for (const id of notes) removeNote.run(id);

@@ -5,6 +5,7 @@ import { ALL_RUNS, type Changes } from './changes.ts';
 import { nameKey } from '../records/json.ts';
 import type { GroupCommit } from './group-commit.ts';
 import type { Leases } from './leases.ts';
+import type { Memories } from './memory.ts';
 import type { Messages } from './messages.ts';
 import { RESPONSE, RUN, type SharedTexts } from './shared-texts.ts';
 
@@ -73,9 +74,11 @@ interface RunsParts {
   readonly messages: Messages;
   readonly shared: SharedTexts;
   readonly changes: Changes;
+  readonly memories: Pick<Memories, 'removeOfRun'>;
 }
 
-export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, changes }: RunsParts): Runs {
+export function openRuns(db: DatabaseSync, parts: RunsParts): Runs {
+  const { commit, leases, messages, shared, changes, memories } = parts;
   const { checkWriter, isDriven } = leases;
   const findRun = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE run = ?');
   const findByParent = db.prepare('SELECT id, run, entries, status, updated_at FROM runs WHERE parent = ?');
@@ -109,6 +112,7 @@ export function openRuns(db: DatabaseSync, { commit, leases, messages, shared, c
     for (const { input_last: last } of deleteRun.all(id)) messages.release(last as number | null);
     shared.release([RUN, id]);
     removeResponse(run);
+    memories.removeOfRun(run);
     changes.changed(ALL_RUNS);
     for (const { blob } of deleteBlobRuns.all(id)) {
       if (!findBlobRun.get(blob!)) for (const statement of deleteBlob) statement.run(blob!);

@@ -19,6 +19,7 @@ import { openKeptProcesses } from './kept-processes.ts';
 import { openKeys } from './keys.ts';
 import type { LeaseOptions } from './driven-runs.ts';
 import { openLeases } from './leases.ts';
+import { openMemories } from './memory.ts';
 import { openMessages } from './messages.ts';
 import { openMetrics } from './metrics.ts';
 import { openNotices } from './notices.ts';
@@ -120,14 +121,14 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const entries = openEntries(db, { write: commit.write, messages, shared });
   const { acquire, append } = openAppends(db, { commit, leases, messages, shared, changes, notices, monotonic });
   const drivers = watchHolders(() => reading(leases.findHolders));
-  const runs = openRuns(db, { commit, leases, messages, shared, changes });
+  const memories = openMemories(db, commit);
+  const runs = openRuns(db, { commit, leases, messages, shared, changes, memories });
   const blobs = openBlobs(db, commit);
   const requests = openRequests(db, { commit, leases, runs, messages, shared });
   const conversations = openConversations(db, { commit, requests, streams });
   const kept = openKeptProcesses(db, commit, machine);
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
-
-  const metrics = openMetrics(db, commit);
+  const metrics = openMetrics(db, { write: commit.write, memories });
 
   let closing: Promise<void> | undefined;
 
@@ -198,6 +199,17 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       noted: (limit) => reading(() => metrics.noted(limit)),
       waiting: () => reading(metrics.waiting),
       read: (filter) => reading(() => metrics.read(filter)),
+    },
+    memory: {
+      put: memories.put,
+      forget: memories.forget,
+      addVectors: memories.addVectors,
+      restart: memories.restart,
+      matching: (reader, text, limit) => reading(() => memories.matching(reader, text, limit)),
+      nearest: (reader, near) => readingParts(memories.nearestInParts(reader, near)),
+      get: (reader, id) => reading(() => memories.get(reader, id)),
+      list: (filter) => reading(() => memories.list(filter)),
+      unembedded: (model, limit) => reading(() => memories.unembedded(model, limit)),
     },
     inbox: { ...inbox, open: () => reading(inbox.open), replyTo: (id) => reading(() => inbox.replyTo(id)) },
     requests: {

@@ -1,0 +1,31 @@
+export {
+  MEMORY_LEVELS,
+  memoryOn,
+  noteId,
+  quantised,
+  recallText,
+  similarity,
+  textAt,
+  type Memory,
+  type MemoryLevel,
+  type MemoryOptions,
+  type NewNote,
+  type SearchOptions,
+} from './memory.ts';
+export { observationReader, observationsOf, PRIVATE_LABEL, type ObservationReader } from './observations.ts';
+export {
+  audience,
+  audienceOf,
+  type Embedder,
+  type Forgetting,
+  type MemoryFilter,
+  type MemoryItem,
+  type MemoryPort,
+  type MemoryReader,
+  type NearVector,
+  type Note,
+  type NoteScope,
+  type Observation,
+  type ObservationType,
+} from './port.ts';
+export { exposureBy, memoryTools, readerFor, type MemoryOwner } from './tools.ts';

@@ -1,0 +1,162 @@
+import { TreadleError } from '../errors.ts';
+import type { Embedder, MemoryItem, MemoryPort, MemoryReader, Note } from './port.ts';
+
+/** How much of an item is told: a line, a paragraph, or everything. */
+export type MemoryLevel = 'index' | 'summary' | 'full';
+
+export const MEMORY_LEVELS: readonly MemoryLevel[] = ['index', 'summary', 'full'];
+
+const LEVEL_CHARS: Readonly<Record<MemoryLevel, number>> = { index: 160, summary: 800, full: Infinity };
+
+export interface SearchOptions {
+  /** Default `index`. */
+  readonly level?: MemoryLevel;
+  /** How many items at most; default 5. */
+  readonly topK?: number;
+  readonly signal?: AbortSignal;
+}
+
+export interface Memory {
+  /** What a reader may see of a text, the best first. Nothing if the text has no words. */
+  search(reader: MemoryReader, text: string, options?: SearchOptions): Promise<readonly MemoryItem[]>;
+  /** Adds or replaces a note. Rejects with `invalid-input` if it cannot be one. */
+  remember(note: NewNote): Promise<Note>;
+}
+
+export type NewNote = Omit<Note, 'id' | 'type' | 'tags' | 'metadata' | 'at'> & Partial<Pick<Note, 'tags' | 'metadata'>>;
+
+export interface MemoryOptions {
+  readonly port: MemoryPort;
+  /** Absent: items are found by their words only. */
+  readonly embedder?: Embedder;
+  readonly now?: () => number;
+  /** Called before each search, so that what runs did lately is found. */
+  readonly refresh?: () => Promise<unknown>;
+  /** Called if the embedder fails. The search goes on by words. */
+  readonly onProblem?: (error: unknown) => void;
+}
+
+/** Of how many items of each ranking the best are chosen. */
+const CANDIDATES = 50;
+/** So that the first places of a ranking do not outweigh everything else (reciprocal rank fusion). */
+const RANK_OFFSET = 60;
+
+export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }: MemoryOptions): Memory {
+  async function nearest(
+    reader: MemoryReader,
+    text: string,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly MemoryItem[]> {
+    if (!embedder) return [];
+    try {
+      const [vector] = await embedder.embed([text], signal);
+      return await port.nearest(reader, { model: embedder.id, vector: quantised(vector!), limit: CANDIDATES });
+    } catch (error) {
+      signal?.throwIfAborted();
+      onProblem?.(error);
+      return [];
+    }
+  }
+
+  return {
+    async search(reader, text, { level = 'index', topK = 5, signal } = {}) {
+      if (text.trim() === '' || topK < 1) return [];
+      await refresh?.();
+      const rankings = await Promise.all([port.matching(reader, text, CANDIDATES), nearest(reader, text, signal)]);
+      return fused(rankings)
+        .slice(0, topK)
+        .map((item) => ({ ...item, content: textAt(level, item.content) }));
+    },
+
+    async remember(given) {
+      const note: Note = { tags: [], metadata: {}, ...given, id: noteId(given), type: 'note', at: now() };
+      const problem = noteProblem(note);
+      if (problem !== undefined) throw new TreadleError('invalid-input', problem);
+      await port.put(note);
+      return note;
+    },
+  };
+}
+
+/** Items of several rankings, by the sum of what their places count. */
+function fused(rankings: readonly (readonly MemoryItem[])[]): readonly MemoryItem[] {
+  const scores = new Map<string, { readonly item: MemoryItem; score: number }>();
+  for (const ranking of rankings) {
+    for (const [rank, item] of ranking.entries()) {
+      const known = scores.get(item.id) ?? { item, score: 0 };
+      known.score += 1 / (RANK_OFFSET + rank + 1);
+      scores.set(item.id, known);
+    }
+  }
+  return [...scores.values()].toSorted((a, b) => b.score - a.score).map(({ item }) => item);
+}
+
+/** The beginning of a text, in one line for `index`. */
+export function textAt(level: MemoryLevel, text: string): string {
+  const most = LEVEL_CHARS[level];
+  const shown = level === 'index' ? text.replaceAll(/\s+/g, ' ').trim() : text;
+  return shown.length <= most ? shown : `${shown.slice(0, most - 1).toWellFormed()}…`;
+}
+
+/** Comparing directions needs few bits: a byte for each number is a quarter of the size. */
+export function quantised(vector: readonly number[]): Int8Array {
+  const most = vector.reduce((max, value) => Math.max(max, Math.abs(value)), 0);
+  if (!(most > 0) || !Number.isFinite(most)) {
+    throw new TreadleError('invalid-input', 'The model for embeddings returned a vector without a direction.');
+  }
+  return Int8Array.from(vector, (value) => Math.round((value / most) * 127));
+}
+
+/** How similar the directions of two vectors are: 1 for the same one. */
+export function similarity(a: Int8Array, b: Int8Array): number {
+  if (a.length !== b.length) return -1;
+  let [product, ofA, ofB] = [0, 0, 0];
+  for (let index = 0; index < a.length; index++) {
+    const [x, y] = [a[index]!, b[index]!];
+    product += x * y;
+    ofA += x * x;
+    ofB += y * y;
+  }
+  return product / Math.sqrt(ofA * ofB);
+}
+
+const MAX_KEY_CHARS = 200;
+const MAX_NOTE_CHARS = 8_000;
+const MAX_TAGS = 20;
+
+function noteProblem({ key, content, tags }: Note): string | undefined {
+  if (key === '' || key.length > MAX_KEY_CHARS) return `The key of a note has 1 to ${MAX_KEY_CHARS} characters.`;
+  if (content.trim() === '' || content.length > MAX_NOTE_CHARS) {
+    return `The text of a note has 1 to ${MAX_NOTE_CHARS} characters.`;
+  }
+  if (tags.length > MAX_TAGS || tags.some((tag) => tag === '' || tag.length > MAX_KEY_CHARS)) {
+    return `A note has at most ${MAX_TAGS} tags of 1 to ${MAX_KEY_CHARS} characters.`;
+  }
+  if (tags.includes('private')) return 'What is tagged "private" is not remembered. Remove the tag, or the text.';
+  return undefined;
+}
+
+/** The same for the same scope and key, so that a call that runs twice writes one note. */
+export function noteId({ tenant, subject, agent, session, scope, key }: NewNote): string {
+  const owner = { agent, session, user: subject, tenant: '' }[scope] ?? '';
+  return `note:${JSON.stringify([tenant ?? '', scope, owner, key])}`;
+}
+
+/** What was found, for a model. Each item is a line of JSON, so no content can pretend to be something else. */
+export function recallText(items: readonly MemoryItem[]): string {
+  return items.map((item) => JSON.stringify(toldItem(item))).join('\n');
+}
+
+/** What a model is told of an item. */
+function toldItem({ id, type, at, agent, content, tags, ...item }: MemoryItem): object {
+  return {
+    id,
+    type,
+    at: new Date(at).toISOString(),
+    ...(item.outside && { from: 'outside' }),
+    ...('key' in item && { key: item.key, scope: item.scope }),
+    ...(agent !== undefined && { agent }),
+    ...(tags.length > 0 && { tags }),
+    content,
+  };
+}
