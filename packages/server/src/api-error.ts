@@ -176,6 +176,14 @@ export function badRequest(message: string, param?: string, code?: ApiErrorCode)
   });
 }
 
+/** Another server, or this one after its restart, can answer. */
+export function shuttingDown(): ApiError {
+  return new ApiError(503, 'server_error', 'The server is shutting down. Retry in a moment.', {
+    code: 'shutting_down',
+    headers: { 'Retry-After': '1' },
+  });
+}
+
 /** The JSON body of an error response. */
 export function errorBody({ message, type, param, code }: ApiError): { readonly error: object } {
   return { error: { message, type, param, code } };

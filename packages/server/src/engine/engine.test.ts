@@ -87,10 +87,12 @@ describe('activeRuns', () => {
     second.hold(100_000);
   });
 
-  test('has no capacity once it has detached from its runs', async () => {
+  test('has no capacity once it has detached from its runs, because the server is shutting down', async () => {
     const runs = activeRuns({ max: 3 });
     await runs.detachAll();
-    expect(() => runs.reserve('a')).toThrow(tooMany('The server is shutting down'));
+    expect(() => runs.reserve('a')).toThrow(
+      expect.objectContaining({ status: 503, code: 'shutting_down', headers: { 'Retry-After': '1' } }) as Error,
+    );
   });
 });
 

@@ -15,7 +15,7 @@ import type { AgentBounds, AgentRegistry, NamedAgent } from '@treadle/core/named
 import type { Skill } from '@treadle/core/skills';
 import type { ResourceKeeper, Store } from '@treadle/store';
 import type { Logger } from 'pino';
-import { ApiError } from '../api-error.ts';
+import { ApiError, shuttingDown } from '../api-error.ts';
 import { countLimit, memoryLimit, type CountLimitOptions, type Memory } from '../http/limits.ts';
 import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
@@ -275,7 +275,7 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
 
   return {
     reserve(tenant) {
-      if (isClosed) throw tooManyRuns('The server is shutting down. Retry in a moment.');
+      if (isClosed) throw shuttingDown();
       return capacityFor(tenant, reserved.take(tenant));
     },
     reserveBytes: (tenant) => capacityFor(tenant, () => {}),

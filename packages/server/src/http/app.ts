@@ -3,7 +3,7 @@ import { RESPONSE_ALREADY_SENT } from '@hono/node-server/utils/response';
 import type { Clock } from '@treadle/core';
 import { Hono, type Context } from 'hono';
 import type { Logger } from 'pino';
-import { ApiError, errorBody, toApiError } from '../api-error.ts';
+import { ApiError, errorBody, shuttingDown, toApiError } from '../api-error.ts';
 import { allowOrigin, type Admission, type AdmissionOptions, type Env, type ErrorForm } from './admission.ts';
 import { pageRoutes } from './page.ts';
 import { sendBytes } from './respond.ts';
@@ -162,13 +162,6 @@ function sendResponse(
   if (status !== 204 && status !== 304 && incoming.method !== 'HEAD')
     outgoing.setHeader('Content-Length', body?.length ?? 0);
   outgoing.writeHead(status).end(body);
-}
-
-export function shuttingDown(): ApiError {
-  return new ApiError(503, 'server_error', 'The server is shutting down. Retry in a moment.', {
-    code: 'shutting_down',
-    headers: { 'Retry-After': '1' },
-  });
 }
 
 export function errorResponse(error: ApiError): Response {

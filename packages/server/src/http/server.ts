@@ -12,7 +12,7 @@ import { getRequestListener } from '@hono/node-server';
 import { messageOf, systemClock, TreadleError, type Clock } from '@treadle/core';
 import { memoryQuotas, type QuotaStore } from '@treadle/store';
 import type { Logger } from 'pino';
-import { ApiError, badRequest, errorBody } from '../api-error.ts';
+import { ApiError, badRequest, errorBody, shuttingDown } from '../api-error.ts';
 import { newRequestId } from '../ids.ts';
 import {
   admission,
@@ -24,7 +24,7 @@ import {
   type Exchange,
   type RateLimits,
 } from './admission.ts';
-import { errorResponse, requestHandler, shuttingDown } from './app.ts';
+import { errorResponse, requestHandler } from './app.ts';
 import { DEFAULT_TENANT, serverKeys, type ApiKey, type Keys } from './keys.ts';
 import { afterConnections, arrivals } from './large-work.ts';
 import { memoryLimit, type CountLimit, type Held, type Memory } from './limits.ts';
