@@ -148,7 +148,7 @@ describe('Kubernetes', () => {
     const most = manifest<IHorizontalPodAutoscaler>('HorizontalPodAutoscaler').spec!.maxReplicas;
     const { maxSurge } = deployment.strategy!.rollingUpdate!;
     const connections = Number(database.spec!.postgresql!.parameters!['max_connections']);
-    expect((most + Number(maxSurge)) * 11).toBeLessThan(connections);
+    expect((most + Number(maxSurge)) * 12).toBeLessThan(connections);
     expect(database.spec!.postgresql!.synchronous).toMatchObject({ number: 1, dataDurability: 'required' });
     expect(database.spec!.instances).toBeGreaterThan(2);
   });

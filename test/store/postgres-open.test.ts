@@ -18,6 +18,24 @@ test('opens the database that a URL names, and several processes create its tabl
   expect(rows).toEqual([{ version: expect.any(Number) }]);
 });
 
+test('uses two connections more than it may at most: one to renew leases, and one to be told of changes', async () => {
+  await using database = await testDatabase();
+  const store = await database.open({ connections: 3 });
+  store.watchRuns(() => {});
+  const leases = await Promise.all(Array.from({ length: 20 }, (_, index) => store.acquire(`run ${index}`)));
+  await Promise.all(leases.map(({ runId }) => store.isDriven(runId)));
+  await withClient(database.url, (client) =>
+    expect
+      .poll(async () => {
+        const { rows } = await client.query(
+          `SELECT count(*)::integer AS open FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'treadle'`,
+        );
+        return rows;
+      })
+      .toEqual([{ open: 5 }]),
+  );
+});
+
 test('refuses a store of a newer version', async () => {
   await using database = await testDatabase();
   await withClient(database.url, (client) => client.query('UPDATE treadle.store SET version = version + 1'));
