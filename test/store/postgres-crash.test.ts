@@ -231,6 +231,23 @@ test('a store that cannot reach the database stops its drivers before others can
   expect(await store.read('cut off')).toEqual([]);
 });
 
+test('a release that cannot reach the database does not reject, and its store can acquire the run again', async () => {
+  const [store, other] = [await open({ leaseTtlMs: 60_000 }), await open()];
+  const lease = await store.acquire('released');
+  await store.append('released', [entry(0)], lease);
+  await server.kill();
+  await lease.release();
+  await server.start();
+  await expect(other.acquire('released')).rejects.toMatchObject({ code: 'run-driven' });
+  const again = await store.acquire('released');
+  expect([again.takenOver, again.token > lease.token]).toEqual([undefined, true]);
+  await expect(store.append('released', [entry(1)], lease)).rejects.toMatchObject({ code: 'lease-lost' });
+  await store.append('released', [entry(1)], again);
+  expect(await other.list({ runId: 'released', recovered: true })).toEqual([]);
+  await again.release();
+  await (await other.acquire('released')).release();
+});
+
 test('other processes are notified of entries', async () => {
   const store = await open();
   const client = new pg.Client({ connectionString: server.url() });

@@ -24,16 +24,16 @@ test('uses two connections more than it may at most: one to renew leases, and on
   store.watchRuns(() => {});
   const leases = await Promise.all(Array.from({ length: 20 }, (_, index) => store.acquire(`run ${index}`)));
   await Promise.all(leases.map(({ runId }) => store.isDriven(runId)));
-  await withClient(database.url, (client) =>
-    expect
+  await withClient(database.url, async (client) => {
+    await expect
       .poll(async () => {
         const { rows } = await client.query(
           `SELECT count(*)::integer AS open FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'treadle'`,
         );
         return rows;
       })
-      .toEqual([{ open: 5 }]),
-  );
+      .toEqual([{ open: 5 }]);
+  });
 });
 
 test('refuses a store of a newer version', async () => {

@@ -1,3 +1,4 @@
+import type { RunFilter } from '@treadle/core';
 import { expect, test } from 'vitest';
 import { entry, response } from './entries.ts';
 import { withClient } from './postgres-server.ts';
@@ -52,8 +53,13 @@ async function use(store: Store): Promise<void> {
       }
     }
   }
-  for (const facts of [{ session: 'session 4' }, { task: 'task 9' }, { runId: 'run 7' }, { recovered: true }])
-    await store.list({ ...facts, limit: 3 });
+  const facts: readonly RunFilter[] = [
+    { session: 'session 4' },
+    { task: 'task 9' },
+    { runId: 'run 7' },
+    { recovered: true },
+  ];
+  for (const one of facts) await store.list({ ...one, limit: 3 });
   await store.list({ due: { to: 50 }, limit: 3 });
   const lease = await store.acquire('run 61');
   await store.append('run 61', [entry(2, 'x'.repeat(600))], lease);

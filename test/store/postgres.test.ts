@@ -38,6 +38,11 @@ async function tempStore(): Promise<TempStores> {
     open: database.open,
     hosts,
     exec: async (sql) => void (await query(sql)),
+    async keepResponse(id) {
+      await query(`CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'not now'; END $$;
+        CREATE TRIGGER keep BEFORE DELETE ON requests FOR EACH ROW WHEN (old.response = '${id}') EXECUTE FUNCTION keep()`);
+      return async () => void (await query('DROP FUNCTION keep CASCADE'));
+    },
     count: async (table) => Number((await query(`SELECT count(*) AS n FROM ${table}`))[0]!['n']),
     [Symbol.asyncDispose]: () => database.clear(),
   };

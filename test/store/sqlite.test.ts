@@ -46,6 +46,13 @@ async function tempStore(): Promise<TempStores> {
     open: async (options) => open(options),
     hosts: async () => hosts(),
     exec: async (sql) => query((db) => db.exec(sql)),
+    async keepResponse(id) {
+      query((db) =>
+        db.exec(`CREATE TRIGGER keep BEFORE DELETE ON requests WHEN old.response = '${id}'
+          BEGIN SELECT raise(ABORT, 'not now'); END`),
+      );
+      return async () => query((db) => db.exec('DROP TRIGGER keep'));
+    },
     count: async (table) => query((db) => Number(db.prepare(`SELECT count(*) AS n FROM ${table}`).get()!['n'])),
     async [Symbol.asyncDispose]() {
       for (const store of opened) await store.close();

@@ -227,4 +227,32 @@ export function conversationsContract(tempStore: () => Promise<TempStores>): voi
     await conversations.delete('acme', 'b');
     expect(await found('begin0')).toEqual([]);
   });
+
+  test('a deletion that was interrupted is completed by the next prune', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    await store.conversations.create({ ...conversation('c'), title: 'Tea' });
+    for (let n = 0; n < 15; n++) await extend(store, 'c', `r${n}`);
+    await store.streams.append('c', 1, [{}]);
+    const interrupted = await temp.keepResponse('r2');
+    await expect(store.conversations.delete('acme', 'c')).rejects.toMatchObject({ code: 'store-failed' });
+    await interrupted();
+    const { conversations, requests, streams, acquire } = await temp.open();
+    expect(await conversations.get('acme', 'c')).toBeUndefined();
+    expect(await conversations.responses('c')).toEqual([]);
+    for (const search of [undefined, 'tea', 'text'])
+      expect(await conversations.list({ tenant: 'acme', limit: 9, ...(search && { search }) })).toEqual([]);
+    expect(await conversations.extend('c', { response: 'r15', head: 'r14', text: '', at: 1 })).toBe(false);
+    expect(await conversations.delete('acme', 'c')).toBe(false);
+    const first = async (): Promise<string | undefined> => (await requests.get('acme', 'r0'))?.id;
+    // The newest ones are deleted first, in several transactions.
+    expect([await first(), await requests.get('acme', 'r5')]).toEqual(['r0', undefined]);
+    const lease = await acquire('run r0');
+    expect(await conversations.prune(-Infinity)).toBe(0);
+    expect([await first(), await requests.get('acme', 'r1')]).toEqual(['r0', undefined]);
+    await lease.release();
+    expect(await conversations.prune(-Infinity)).toBe(0);
+    expect([await first(), await streams.last('c')]).toEqual([undefined, 0]);
+    await conversations.create(conversation('c'));
+  });
 }

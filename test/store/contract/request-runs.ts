@@ -69,6 +69,19 @@ export function requestRunsContract(tempStore: () => Promise<TempStores>): void 
       },
     );
 
+    test('are not deleted partially when the deletion fails', async () => {
+      await using temp = await tempStore();
+      const store = await temp.open();
+      await store.requests.create(response('resp'));
+      await store.append('resp', entries(3));
+      const kept = await temp.keepResponse('resp');
+      await expect(store.requests.delete('acme', 'resp')).rejects.toMatchObject({ code: 'store-failed' });
+      expect(await store.read('resp')).toHaveLength(3);
+      await kept();
+      expect(await store.requests.delete('acme', 'resp')).toBe(true);
+      expect(await store.read('resp')).toEqual([]);
+    });
+
     test('can be deleted, pruned and expire when their driver is dead', async () => {
       await using temp = await tempStore();
       const dead = await temp.open({ holder: DEAD });

@@ -11,6 +11,8 @@ export interface TempStores extends AsyncDisposable {
   readonly hosts: () => Promise<Hosts>;
   /** Performs statements that both databases understand, on a connection of its own. */
   readonly exec: (sql: string) => Promise<void>;
+  /** From now on, the database refuses to delete this response. The returned function ends that. */
+  readonly keepResponse: (id: string) => Promise<() => Promise<void>>;
   /** How many rows a table has. */
   readonly count: (table: string) => Promise<number>;
 }

@@ -2,8 +2,8 @@ import { expect, test } from 'vitest';
 import { tempStore } from '../../test/temp-store.ts';
 import type { SqliteStore } from '../index.ts';
 
-// What holds on every store is in `test/store/contract/conversations.ts`. Here: the transactions of a deletion, which are interrupted by
-// triggers of SQLite.
+// What holds on every store is in `test/store/contract/conversations.ts`. Here: the transactions of a deletion, which triggers of
+// SQLite disturb.
 
 const conversation = (id: string, tenant = 'acme') => ({ id, tenant, title: '', createdAt: 1 });
 
@@ -40,35 +40,6 @@ test('a conversation is gone before its responses are deleted, in several transa
   expect(await store.conversations.delete('acme', 'c')).toBe(true);
   expect([...new Set(seen.map(({ length }) => length))]).toEqual([25, 15, 5, 0]);
   for (const left of seen) expect(left).toEqual(all.slice(0, left.length));
-});
-
-test('a deletion that was interrupted is completed by the next prune', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  await store.conversations.create({ ...conversation('c'), title: 'Tea' });
-  for (let n = 0; n < 15; n++) await extend(store, 'c', `r${n}`);
-  await store.streams.append('c', 1, [{}]);
-  const raw = temp.raw();
-  raw.exec(`CREATE TRIGGER interrupt BEFORE DELETE ON requests WHEN old.response = 'r2'
-            BEGIN SELECT raise(ABORT, 'interrupted'); END`);
-  await expect(store.conversations.delete('acme', 'c')).rejects.toThrow('interrupted');
-  raw.exec('DROP TRIGGER interrupt');
-  const { conversations, requests: responses, streams, acquire } = temp.open();
-  expect(await conversations.get('acme', 'c')).toBeUndefined();
-  expect(await conversations.responses('c')).toEqual([]);
-  for (const search of [undefined, 'tea', 'text'])
-    expect(await conversations.list({ tenant: 'acme', limit: 9, ...(search && { search }) })).toEqual([]);
-  expect(await conversations.extend('c', { response: 'r15', head: 'r14', text: '', at: 1 })).toBe(false);
-  expect(await conversations.delete('acme', 'c')).toBe(false);
-  const first = async (): Promise<string | undefined> => (await responses.get('acme', 'r0'))?.id;
-  expect([await first(), await responses.get('acme', 'r5')]).toEqual(['r0', undefined]);
-  const lease = await acquire('run r0');
-  expect(await conversations.prune(-Infinity)).toBe(0);
-  expect([await first(), await responses.get('acme', 'r1')]).toEqual(['r0', undefined]);
-  await lease.release();
-  expect(await conversations.prune(-Infinity)).toBe(0);
-  expect([await first(), await streams.last('c')]).toEqual([undefined, 0]);
-  await conversations.create(conversation('c'));
 });
 
 test('a deletion leaves alone a new conversation that has got the id of the deleted one', async () => {

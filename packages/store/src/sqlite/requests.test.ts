@@ -6,7 +6,7 @@ import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { response } from '../../test/responses.ts';
 
-// What holds on every store is in `test/store/contract/request-runs` and `requests.ts`. Here: processes that share a file, transactions that fail, damage, and earlier versions.
+// What holds on every store is in `test/store/contract/request-runs` and `requests.ts`. Here: processes that share a file, damage, and earlier versions.
 
 // Starting processes is slow on a busy machine.
 vi.setConfig({ testTimeout: 60_000 });
@@ -33,22 +33,6 @@ describe('a stored response', () => {
     expect((await responses.unfinished()).map(({ id }) => id)).toEqual(['one', 'two']);
     expect(await responses.delete('acme', 'one')).toBe(true);
     expect(await responses.get('acme', 'one')).toBeUndefined();
-  });
-});
-
-describe('a response and its run', () => {
-  test('are not deleted partially when the deletion fails', async () => {
-    await using temp = tempStore();
-    const store = temp.open();
-    await store.requests.create(response('resp'));
-    await store.append('resp', entries(3));
-    const raw = temp.raw();
-    raw.exec(`CREATE TRIGGER fail BEFORE DELETE ON requests BEGIN SELECT raise(ABORT, 'not now'); END`);
-    await expect(store.requests.delete('acme', 'resp')).rejects.toEqual(code('store-failed'));
-    expect(await store.read('resp')).toHaveLength(3);
-    raw.exec('DROP TRIGGER fail');
-    expect(await store.requests.delete('acme', 'resp')).toBe(true);
-    expect(await store.read('resp')).toEqual([]);
   });
 });
 
