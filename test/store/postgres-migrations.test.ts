@@ -81,26 +81,31 @@ async function copyRows(from: string, to: string): Promise<void> {
   });
 }
 
-test('brings a store of each version to the tables that a new one has, with all that it contains', async () => {
-  await using fresh = await testDatabase();
-  const expected = await query(fresh.url, SCHEMA);
-  const full = await fresh.open();
-  await fillStore(full);
-  const content = await readFullStore(full);
-  await full.close();
-  for (let version = 1; version < VERSION; version++) {
-    await using database = await dropped();
-    await migrateTo(database.url, MIGRATIONS.slice(0, version));
-    await copyRows(fresh.url, database.url);
-    const store = await database.open();
-    expect(await readFullStore(store)).toEqual(content);
-    const lease = await store.acquire('same');
-    await store.append('next', [entry(0)], await store.acquire('next'));
-    await lease.release();
-    expect(await query(database.url, SCHEMA)).toEqual(expected);
-    expect(await query(database.url, 'SELECT version FROM treadle.store')).toEqual([{ version: VERSION }]);
-  }
-});
+// A database for each version: on a busy machine that takes a minute.
+test(
+  'brings a store of each version to the tables that a new one has, with all that it contains',
+  { timeout: 300_000 },
+  async () => {
+    await using fresh = await testDatabase();
+    const expected = await query(fresh.url, SCHEMA);
+    const full = await fresh.open();
+    await fillStore(full);
+    const content = await readFullStore(full);
+    await full.close();
+    for (let version = 1; version < VERSION; version++) {
+      await using database = await dropped();
+      await migrateTo(database.url, MIGRATIONS.slice(0, version));
+      await copyRows(fresh.url, database.url);
+      const store = await database.open();
+      expect(await readFullStore(store)).toEqual(content);
+      const lease = await store.acquire('same');
+      await store.append('next', [entry(0)], await store.acquire('next'));
+      await lease.release();
+      expect(await query(database.url, SCHEMA)).toEqual(expected);
+      expect(await query(database.url, 'SELECT version FROM treadle.store')).toEqual([{ version: VERSION }]);
+    }
+  },
+);
 
 const ADD_TABLE = 'CREATE TABLE treadle.more (value integer)';
 const ADD_INDEX: Migration = {
