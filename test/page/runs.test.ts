@@ -222,6 +222,35 @@ describe.runIf(needs(...chromiumNeed(launched))).concurrent('the runs of the pag
     expect((await download).suggestedFilename()).toBe(`${id}.jsonl`);
   });
 
+  test('show their trace: its id, and what failed with a link to the entry', async () => {
+    const { server, id } = await startWaiting();
+    await using _ = server;
+    await approve(server, id);
+    const { body: trace } = await server.send('GET', `/v1/traces/${id}`);
+    await using opened = await openPage(launched, `${server.url}/#/runs/${id}`);
+    const { page } = opened;
+    await page.getByText(`Trace ${trace.trace_id.slice(0, 8)} · 1 failure`).click();
+    await page.getByText(trace.trace_id, { exact: true }).waitFor();
+    const row = page.getByRole('row', { name: /broken/ });
+    expect(await row.getByRole('cell').allTextContents()).toEqual([
+      String(trace.failures[0].seq),
+      'broken',
+      'execution_failed',
+      'tool',
+      'F-EXE',
+      'medium',
+      'nothing; it can be retried',
+    ]);
+    expect(await axeViolations(page)).toEqual([]);
+    if (process.env['SHOT']) await page.screenshot({ path: process.env['SHOT'] });
+    const download = page.waitForEvent('download');
+    await page.getByRole('button', { name: 'Download the trace' }).click();
+    const file = await (await download).path();
+    expect(JSON.parse(await readFile(file, 'utf8'))).toEqual(trace);
+    await row.getByRole('link').click();
+    await page.getByRole('region', { name: `State after entry ${trace.failures[0].seq}` }).waitFor();
+  });
+
   test('have a timeline with child runs at any depth, a selection by dragging, and a zoom with the wheel', async () => {
     const scout = agentTool({
       name: 'scout',

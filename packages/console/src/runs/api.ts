@@ -38,13 +38,17 @@ export const forkRun = (id: string, body: ForkBody): Promise<WireRunDetails> =>
 export const previewFork = (id: string, body: ForkBody, signal: AbortSignal): Promise<WireForkPreview> =>
   request('POST', pathOf(id, '/fork'), { body: { ...body, preview: true } satisfies ForkBody, signal });
 
-/** Downloads the run as a file. A link would not send the key. */
-export async function downloadRun(id: string): Promise<void> {
-  const answer = await send('GET', pathOf(id, '/export'));
+export const downloadRun = (id: string): Promise<void> => download(pathOf(id, '/export'), `${id}.jsonl`);
+export const downloadTrace = (id: string): Promise<void> =>
+  download(`/v1/traces/${encodeURIComponent(id)}`, `${id}.trace.json`);
+
+/** A link would not send the key. */
+async function download(path: string, name: string): Promise<void> {
+  const answer = await send('GET', path);
   const address = URL.createObjectURL(await answer.blob());
   const link = document.createElement('a');
   link.href = address;
-  link.download = `${id}.jsonl`;
+  link.download = name;
   link.click();
   URL.revokeObjectURL(address);
 }

@@ -1,6 +1,6 @@
 import { NEW, walkJournal, type JournalEntry, type JournalStep, type State } from '@treadle/core';
 import { entryReader, type ShownEntry } from '@treadle/core/describe';
-import { callKey, isIdle, spanReader, type Span } from '@treadle/core/trace';
+import { callKey, isIdle, traceReader, type Span, type Trace } from '@treadle/core/trace';
 
 /** A run, replayed in this page by the same code that drove it. It grows with its journal. */
 export interface RunModel {
@@ -14,6 +14,8 @@ export interface RunModel {
   readonly spans: readonly Span[];
   /** The number of lanes that the spans use. */
   readonly lanes: number;
+  /** What the entries that have a state add up to; undefined before the first one. */
+  trace(): Trace | undefined;
   /** Why the entries from some point on have no state. */
   readonly problem: string | undefined;
   /** Adds the entries that follow. */
@@ -30,7 +32,7 @@ export function runModel(): RunModel {
   const times: number[] = [];
   const idle: boolean[] = [];
   const show = entryReader();
-  const reader = spanReader();
+  const reader = traceReader();
   const tools = new Map<string, string>();
   let last: State = NEW;
   let problem: string | undefined;
@@ -58,10 +60,11 @@ export function runModel(): RunModel {
     shown,
     times,
     idle,
-    spans: reader.spans,
+    spans: reader.spans.spans,
     get lanes() {
-      return reader.lanes;
+      return reader.spans.lanes;
     },
+    trace: () => reader.trace(),
     get problem() {
       return problem;
     },

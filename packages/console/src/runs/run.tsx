@@ -17,6 +17,7 @@ import { MomentPanel } from './moment-panel.tsx';
 import type { RunModel } from './run-model.ts';
 import { activeText, agoText, costText, oneLine, StatusChip } from './texts.tsx';
 import { axisOf, turnStarts, type AxisMode } from './timeline.ts';
+import { TraceFacts } from './trace-facts.tsx';
 import { Timeline, zoomed, type Range, type Selection } from './timeline-chart.tsx';
 import { WaitCard } from './waits.tsx';
 
@@ -147,6 +148,7 @@ function LoadedRun({ run, details, at }: LoadedProps): JSX.Element {
   return (
     <div class="run">
       <RunHeader run={run} details={details} onFork={() => (isForking.value = true)} cursor={cursor} />
+      <TraceFacts id={id} model={model} version={version} />
       {details.waiting.map((wait) => (
         <WaitCard key={wait.effect} runId={id} wait={wait} onAnswered={(answered) => run.refresh(answered)} />
       ))}
