@@ -21,7 +21,15 @@ async function stored(): Promise<void> {
   const calls = [{ name: 'echo' }, { name: 'fail' }, { name: 'helper', arguments: { task: 'help' } }];
   const model = scriptedModel([{ calls }, 'Done.']);
   await fixture.inStore((journal) =>
-    runLoop({ runId: 'run_abc', input: 'go', model, tools: [echo, fail, helper], journal, task: 'a task' }),
+    runLoop({
+      runId: 'run_abc',
+      input: 'go',
+      model,
+      tools: [echo, fail, helper],
+      journal,
+      task: 'a task',
+      principal: { subject: 'k', tenant: 'acme', scopes: [] },
+    }),
   );
 }
 
@@ -32,6 +40,7 @@ test('shows a run as a tree, with its child runs and what failed', async () => {
   expect(withoutTimes(stdout)).toBe(`run_abc  completed
   trace    ${/[0-9a-f]{32}/.exec(stdout)![0]}
   model    scripted
+  tenant   acme
   task     a task
   started  THEN
   took     TIME, 2 turns, 4 calls; 40 in, 20 out

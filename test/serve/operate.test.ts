@@ -1,4 +1,6 @@
 import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { hashKey } from '@treadle/server';
 import { expect, test } from 'vitest';
@@ -119,6 +121,40 @@ test('the log is kept in a file, and shown from there or by the server', async (
     expect(await ended).toBe(0);
   }
   expect((await serve.get('/v1/logs?filter=all')).status).toBe(400);
+});
+
+test('the log of a server is followed through its restart, and no line is printed twice', async () => {
+  // The server that is started again has only the newest lines.
+  await fixture.configure('[server]\nlog_file = "server.log"\nlog_file_max_bytes = 2048\nlog_files = 3');
+  let serve: Awaited<ReturnType<typeof fixture.serve>> | undefined = await fixture.serve();
+  const front = createServer(async (request, response) => {
+    if (!serve) return void request.socket.destroy();
+    const answer = await fetch(serve.url + request.url!);
+    response.writeHead(answer.status, { 'content-type': 'application/json' }).end(await answer.text());
+  });
+  await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+  try {
+    for (let request = 0; request < 40; request++) await serve.get(`/v1/runs/first${request}`);
+    const url = `http://127.0.0.1:${(front.address() as AddressInfo).port}`;
+    const following = testIo({ cwd: fixture.play.folder, isTTY: false });
+    const { main } = await import('treadle');
+    const ended = main(['logs', '--follow', '--filter=request', '--url', url], following.io);
+    await following.waitFor('/v1/runs/first39', 'stdout');
+    const stopping = serve;
+    serve = undefined;
+    await following.waitFor('does not answer. Its lines follow when it does.', 'stderr');
+    await stopping.stop();
+    serve = await fixture.serve();
+    await serve.get('/v1/runs/second');
+    await following.waitFor('/v1/runs/second', 'stdout');
+    following.terminate();
+    expect(await ended).toBe(0);
+    const paths = following.written.stdout.match(/\/v1\/runs\/\w+/g)!;
+    expect(paths).toEqual([...Array.from({ length: 40 }, (_, index) => `/v1/runs/first${index}`), '/v1/runs/second']);
+  } finally {
+    front.closeAllConnections();
+    front.close();
+  }
 });
 
 test('log files are renamed when they are full, and the oldest is deleted', async () => {

@@ -11,7 +11,13 @@ import { oneLine } from '../terminal/printable.ts';
 import { timestampText } from '../terminal/quantities.ts';
 import { catchStopSignal } from '../terminal/signals.ts';
 import { keptLines } from './log-file.ts';
-import { connectToServer, SERVER_FLAGS, SERVER_NOTE, type ServerConnection } from './server-connection.ts';
+import {
+  connectToServer,
+  SERVER_FLAGS,
+  SERVER_NOTE,
+  ServerUnreachable,
+  type ServerConnection,
+} from './server-connection.ts';
 
 /** Copies of the server's list, because loading the server takes time. */
 const FILTERS: readonly LogFilter[] = ['tool', 'run', 'request', 'problem'];
@@ -48,7 +54,7 @@ export const logsCommand: Command = defineCommand({
       throw new CommandError('No log is kept. Set log_file in [server] of treadle.toml, or name a server with --url.');
     }
     const limit = values.lines ?? 100;
-    const source = server ? serverLog(server, values.filter) : await fileLog(file!, values.filter);
+    const source = server ? serverLog(server, values.filter, io) : await fileLog(file!, values.filter);
     const colours = coloursFor(io.stdout, io.env);
     const print = (records: readonly LogRecord[]): void => {
       const texts = records.map((one) => (values.json ? JSON.stringify(one) : lineOf(one, colours, io)));
@@ -79,16 +85,38 @@ interface LogSource {
 
 const POLL_MS = 500;
 
-function serverLog(server: ServerConnection, filter: LogFilter | undefined): LogSource {
+function serverLog(server: ServerConnection, filter: LogFilter | undefined, io: Io): LogSource {
   let last = 0;
+  /** The last line that was printed, as JSON. */
+  let printed: string | undefined;
+  let isAway = false;
+
+  async function read(): Promise<readonly LogRecord[]> {
+    const query = `limit=1000${filter === undefined ? '' : `&filter=${filter}`}`;
+    let { data, last: newest } = await server.get<WireLogs>(`/v1/logs?${query}&after=${last}`);
+    if (newest < last) {
+      // It was started again, and numbers the lines that it has kept from 1 on.
+      ({ data, last: newest } = await server.get<WireLogs>(`/v1/logs?${query}`));
+      data = data.slice(data.findLastIndex((one) => JSON.stringify(one) === printed) + 1);
+    }
+    last = newest;
+    if (data.length > 0) printed = JSON.stringify(data.at(-1));
+    isAway = false;
+    return data;
+  }
+
   return {
     async next() {
-      const query = `limit=1000${filter === undefined ? '' : `&filter=${filter}`}`;
-      let found = await server.get<WireLogs>(`/v1/logs?${query}&after=${last}`);
-      // It was started again.
-      if (found.last < last) found = await server.get<WireLogs>(`/v1/logs?${query}`);
-      ({ last } = found);
-      return found.data;
+      try {
+        return await read();
+      } catch (error) {
+        // One that has answered before may be started again.
+        if (last === 0 || !(error instanceof ServerUnreachable)) throw error;
+        if (!isAway)
+          io.stderr.write(`treadle: The server ${server.url} does not answer. Its lines follow when it does.\n`);
+        isAway = true;
+        return [];
+      }
     },
   };
 }
@@ -115,7 +143,8 @@ async function fileLog(file: string, filter: LogFilter | undefined): Promise<Log
   };
 }
 
-const HIDDEN: ReadonlySet<string> = new Set(['level', 'time', 'msg']);
+/** Shown first, or the same as `time`. */
+const HIDDEN: ReadonlySet<string> = new Set(['level', 'time', 'msg', 'timestamp']);
 
 /** A line for people. */
 function lineOf(record: LogRecord, colours: Colours, { stdout }: Io): string {

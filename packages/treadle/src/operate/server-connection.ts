@@ -64,9 +64,12 @@ function announcedServer(store: StoreLocation): string | undefined {
   }
 }
 
+/** The server does not answer. It may later. */
+export class ServerUnreachable extends CommandError {}
+
 export interface ServerConnection {
   readonly url: string;
-  /** Throws a `CommandError` if the server does not answer, or with an error. So do the others. */
+  /** Throws a `CommandError` if the server does not answer (`ServerUnreachable`), or with an error. So do the others. */
   get<T>(path: string): Promise<T>;
   send<T>(method: string, path: string, body: object): Promise<T>;
   text(path: string): Promise<string>;
@@ -109,7 +112,7 @@ export function connectToServer(
       });
     } catch (error) {
       const why = messageOf((error as Error).cause ?? error);
-      throw new CommandError(`The server ${base} cannot be reached: ${why}. Name another one with --url.`);
+      throw new ServerUnreachable(`The server ${base} cannot be reached: ${why}. Name another one with --url.`);
     }
     if (answer.ok) return answer;
     const failed = (await answer.json().catch(() => undefined)) as { readonly error?: { readonly message?: string } };

@@ -50,10 +50,12 @@ interface Layout {
 }
 
 function heading(trace: Trace, colours: Colours): readonly string[] {
-  const { runId, traceId, status, model, agent, task, session, startedAt, durationMs, turns, calls, usage } = trace;
+  const { runId, traceId, status, model, agent, tenant, task, session, startedAt, durationMs, turns, calls, usage } =
+    trace;
   const rows = [
     ['trace', traceId],
     ['model', agent === undefined ? model : `${model}, agent ${agent}`],
+    ...(tenant === undefined ? [] : [['tenant', tenant]]),
     ...(task === undefined ? [] : [['task', task]]),
     ...(session === undefined ? [] : [['session', session]]),
     ['started', timestampText(startedAt)],
