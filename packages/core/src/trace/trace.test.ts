@@ -20,7 +20,8 @@ import {
   UNKNOWN_TOOL,
   type Metrics,
 } from './metrics.ts';
-import { traceOf, type Trace } from './trace.ts';
+import { liveSteps } from './steps.ts';
+import { traceOf, traceReader, type Trace } from './trace.ts';
 
 const clock = manualClock(1_000);
 const journal = memoryJournal();
@@ -118,6 +119,43 @@ test('calls of one turn are actions, with what they gained by running at once', 
     buckets: { [bucketOf(100)]: 1, [bucketOf(40)]: 1, [bucketOf(60)]: 1, [bucketOf(10)]: 1 },
     lastError: { at: 1_060, type: 'execution_failed', message: 'The tool "work" failed: broken' },
   });
+});
+
+// Seed 000, section 6.1, cases 17 and 18.
+test('each reply and each call is observed, and each turn is a step with an action for each call', async () => {
+  const model = scriptedModel([working({ ms: 5 }, { ms: 7, fails: true }), working({ ms: 3 }), 'Done.']);
+  const observed: string[] = [];
+  const reader = traceReader();
+  const next = liveSteps();
+  const entries = await journalOf('observed', {
+    model,
+    tools: [work],
+    onItem(item) {
+      if (item.type === 'call-answered')
+        observed.push(`${item.call.name} ${item.result.isError ? 'failed' : 'succeeded'}`);
+      if (item.type !== 'fact') return;
+      if (item.event.type === 'model-replied') observed.push(`reply ${item.event.finish}`);
+      reader.add(next(item.seq, item.event)!);
+    },
+  });
+  expect(observed).toEqual([
+    'reply tool-calls',
+    'work succeeded',
+    'work failed',
+    'reply tool-calls',
+    'work succeeded',
+    'reply stop',
+  ]);
+  const trace = (await traceOf(entries))!;
+  expect(reader.trace()).toEqual(trace);
+  expect(
+    trace.steps.map(({ turn, work: models, actions }) => [turn, models.length, actions.map(({ id }) => id)]),
+  ).toEqual([
+    [1, 1, ['t1.0', 't1.1']],
+    [2, 1, ['t2.0']],
+    [3, 1, []],
+  ]);
+  expect(trace).toMatchObject({ status: 'completed', failures: [{ effect: 't1.tool.1', category: 'tool' }] });
 });
 
 test('what is refused, denied or wrong has a category, a code and what the run recovered by', async () => {
