@@ -28,8 +28,9 @@ import { fileChanges, type FileChanges } from './file-changes.ts';
 import { firstLines, statusText } from './facts.ts';
 import { openHistory, type ChatHistory } from './history.ts';
 import { lineDialogue } from './line-dialogue.ts';
-import { screenDialogue, type ScreenDialogueOptions } from './screen-dialogue.ts';
-import { runSlashCommand, slashHelp } from './slash-commands.ts';
+import { screenDialogue } from './screen-dialogue.ts';
+import type { ScreenDialogueOptions } from './screen-state.ts';
+import { runSlashCommand, slashHelp, takeCommand } from './slash-commands.ts';
 import type { Chat, Spent } from './slash-command.ts';
 
 /** What `--resume` alone means. */
@@ -159,7 +160,7 @@ function openChat({
   const changes = values.device === undefined ? fileChanges(session.context.folder) : undefined;
   const dialogue = openDialogue(io, {
     history,
-    spent: () => conversation.spent(),
+    used: () => ({ spent: conversation.spent(), contextTokens: conversation.contextTokens }),
     togglePlan: () => conversation.setPlanning(!conversation.isPlanning),
     isPlanning: () => conversation.isPlanning,
     complete: chatCompletions(() => chat),
@@ -182,6 +183,7 @@ function openChat({
     yes: values.yes === true,
     skills: values.skill ?? [],
     showsUsage: onTerminal,
+    takesCommand: (text) => takeCommand(text, chat),
   });
   const chat: Chat = {
     session,
@@ -193,7 +195,7 @@ function openChat({
     colours,
     io,
     location: locationOf(values),
-    width: () => io.stdout.columns ?? 120,
+    width: () => (io.stdout.columns ?? 121) - 1,
   };
   return chat;
 }
@@ -263,7 +265,7 @@ function openDialogue(
     readonly onTerminal: boolean;
     readonly isPlain: boolean;
     readonly session: Session;
-    readonly spent: () => Spent;
+    readonly used: () => { readonly spent: Spent; readonly contextTokens: number };
     readonly togglePlan: () => void;
     readonly isPlanning: () => boolean;
     readonly complete: NonNullable<ScreenDialogueOptions['complete']>;
@@ -272,12 +274,12 @@ function openDialogue(
     readonly changes: FileChanges | undefined;
   },
 ): Dialogue {
-  const { history, onTerminal, isPlain, session, spent, isPlanning, ...callbacks } = options;
+  const { history, onTerminal, isPlain, session, used, isPlanning, ...callbacks } = options;
   if (!onTerminal) return pipedDialogue(io);
   if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
   return screenDialogue(io, {
     history,
     ...callbacks,
-    status: (live) => `${isPlanning() ? 'plan mode · ' : ''}${statusText(session, spent(), live)}`,
+    status: (live) => `${isPlanning() ? 'plan mode · ' : ''}${statusText(session, used(), live)}`,
   });
 }

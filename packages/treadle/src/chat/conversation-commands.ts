@@ -64,6 +64,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
     },
   },
   '/undo': {
+    anytime: true,
     help: 'Undo what the last message has changed (not possible yet)',
     async run() {
       return (
@@ -73,6 +74,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
     },
   },
   '/diff': {
+    anytime: true,
     help: 'Show what this chat has changed with its tools for files',
     async run({ changes, io, width }) {
       if (!changes) return 'What calls change is elsewhere, so it cannot be compared.';
@@ -92,6 +94,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
     },
   },
   '/runs': {
+    anytime: true,
     help: `List the last ${RUNS_SHOWN} runs of the store`,
     async run({ store, colours, width }) {
       const runs = await listRuns(store, {}, RUNS_SHOWN);
@@ -104,6 +107,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
     run: resumeConversation,
   },
   '/rename': {
+    anytime: true,
     help: 'Give the conversation a title, for /resume',
     argument: 'TITLE',
     async run({ conversation, titles }, title) {
@@ -131,6 +135,7 @@ export const CONVERSATION_COMMANDS: SlashCommands = {
     },
   },
   '/cost': {
+    anytime: true,
     help: 'Show the tokens and the cost of this chat',
     run: async ({ conversation }) => spentText(conversation.spent()),
   },

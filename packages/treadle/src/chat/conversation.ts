@@ -41,6 +41,8 @@ export interface Conversation {
   /** The label of its runs. */
   readonly id: string;
   readonly messages: readonly Message[];
+  /** The tokens of its last request and the reply. */
+  readonly contextTokens: number;
   /** `skills`: those that the user named. `blocks`: what is sent with it; default: the files that it names after an @. */
   send(
     text: string,
@@ -61,7 +63,7 @@ export interface Conversation {
   callTool(name: string, input: object): Promise<CalledTool | undefined>;
   /** The messages of the user, the newest last. */
   asked(): readonly Asked[];
-  /** Forgets a message of the user and everything after it. The runs in the store stay whole. */
+  /** Goes on in another conversation, which ends before a message of the user. This one stays in the store. */
   rewind(to: Asked): void;
   spent(): Spent;
   clear(): void;
@@ -108,243 +110,91 @@ export interface ConversationOptions {
   readonly skills: readonly string[];
   /** A line with time, tokens and cost follows each answer. */
   readonly showsUsage: boolean;
+  /** Takes what the user enters while a run works if it is a command, and not for the model. */
+  readonly takesCommand: (text: string) => Promise<boolean>;
 }
 
-const NOTHING = { messages: [], carried: undefined } as const;
 export const NOT_STOPPED: Ending = { isInterrupted: false, isTerminated: false };
 
-export function startConversation(options: ConversationOptions): Conversation {
-  const { session, keeper, io, dialogue, colours, logCalls, resuming, yes, showsUsage } = options;
-  /** Skills that the next message activates. */
-  const atFirst = [...options.skills];
-  let id = newConversationId();
-  let { messages, carried }: Pick<FoundConversation, 'messages' | 'carried'> = NOTHING;
+/** What a conversation is at a time. */
+interface State {
+  id: string;
+  messages: readonly Message[];
+  carried: Carried | undefined;
   /** The last run, which has left its shells. */
-  let previous: string | undefined;
-  let spent: Spent = { messages: 0, turns: 0, calls: 0, usage: NO_USAGE };
+  previous: string | undefined;
+  spent: Spent;
   /** The tokens of the last request of the conversation and its reply. */
-  let contextTokens = 0;
-  const unsent: string[] = [];
+  contextTokens: number;
+  isPlanning: boolean;
+  /** What was carried before each message, by the number of messages that there were. */
+  carriedBefore: Map<number, Carried | undefined>;
   /** Sources of narrowings that the user has lifted since the last message. */
-  const lifted = new Set<string>();
-  const narrowings = (): readonly Narrowing[] =>
-    (carried?.narrow ?? []).filter(({ source }) => source === undefined || !lifted.has(source));
+  readonly lifted: Set<string>;
   /** Names of tools that were offered on the way. */
-  const found = new Set<string>();
+  readonly found: Set<string>;
+  /** Skills that the next message activates. */
+  readonly atFirst: string[];
+  readonly unsent: string[];
+}
 
-  let isPlanning = false;
-  const setPlanning = (on: boolean): void => {
-    isPlanning = on;
-    if (!on && narrowings().some(({ source }) => source === PLAN.source)) lifted.add(PLAN.source);
-  };
+interface Parts {
+  readonly options: ConversationOptions;
+  readonly state: State;
+}
 
-  const onFact = (item: Item): void => {
-    if (item.type !== 'fact') return;
-    const { event } = item;
-    // What one message has found is there for the next.
-    if (event.type === 'tools-changed') for (const { name } of event.tools) found.add(name);
-    else if (event.type === 'model-replied') {
-      contextTokens = event.usage.inputTokens + event.usage.outputTokens;
-    }
-  };
-  const count = (result: LoopResult, isMessage: boolean): void => {
-    spent = {
-      messages: spent.messages + (isMessage ? 1 : 0),
-      turns: spent.turns + result.turns,
-      calls: spent.calls + result.calls,
-      usage: addUsage(spent.usage, result.usage),
-    };
-  };
+/** What begins with no message. */
+const startState = (): Pick<State, 'id' | 'messages' | 'carried' | 'contextTokens' | 'carriedBefore'> => ({
+  id: `chat_${randomBytes(8).toString('hex')}`,
+  messages: [],
+  carried: undefined,
+  contextTokens: 0,
+  carriedBefore: new Map(),
+});
 
-  /** Drives one run on the screen. Undefined: it could not be started. */
-  const drive = async (
-    makeStart: () => RunStart,
-    { isMessage }: { readonly isMessage: boolean },
-  ): Promise<{ readonly ending: Ending; readonly result: LoopResult }> => {
-    let live: StartedRun | undefined;
-    const interrupt = catchInterrupt(io);
-    const steering: Promise<unknown>[] = [];
-    const toSave: ApprovalRequest[] = [];
-    const steer = async (more: string): Promise<void> => {
-      const sent = await messageWithFiles(more)
-        .then((message) => live?.send(message))
-        .catch(() => false);
-      if (!sent) unsent.push(more);
-    };
-    const shown = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
-    try {
-      for (const notice of await session.reloadPackages()) dialogue.writeLine(notice);
-      const result = await driveRun({
-        start: makeStart(),
-        allTools: session.allTools,
-        store: session.store,
-        signal: interrupt.signal,
-        stopping: 'cancel',
-        onItem(item) {
-          onFact(item);
-          shown.onItem(item);
-        },
-        logCalls,
-        onLive(started) {
-          live = started;
-          // In the journal of the run that begins with it.
-          for (const source of lifted) void started.liftNarrowing(userName(), source).catch(() => {});
-          lifted.clear();
-          session.follow(started);
-        },
-        approve: yes
-          ? approveByFlag
-          : async (request, others) => {
-              const decision = await dialogue.approve(request, others, session.explain);
-              if (decision.saved) toSave.push(decision.request ?? request);
-              return decision;
-            },
-        answer: dialogue.answer,
-        onRefused: dialogue.writeLine,
-        user: userName(),
-      });
-      previous = result.runId;
-      count(result, isMessage);
-      for (const line of await saveRules(session.savedRules, toSave, result.carried)) dialogue.writeLine(line);
-      shown.endReply();
-      return {
-        result,
-        ending: { isInterrupted: interrupt.signal.aborted, isTerminated: interrupt.isTerminated },
-      };
-    } finally {
-      shown.end();
-      interrupt.release();
-      await Promise.all(steering);
-    }
+export function startConversation(options: ConversationOptions): Conversation {
+  const { session, keeper } = options;
+  const state: State = {
+    ...startState(),
+    previous: undefined,
+    spent: { messages: 0, turns: 0, calls: 0, usage: NO_USAGE },
+    isPlanning: false,
+    lifted: new Set(),
+    found: new Set(),
+    atFirst: [...options.skills],
+    unsent: [],
   };
-  const report = (result: LoopResult): void => {
-    const ending = outcomeText(result);
-    if (ending) dialogue.writeLine(colours.red(ending));
-    if (showsUsage) {
-      const used = [durationText(result.durationMs), workText(result), usageText(result.usage)];
-      dialogue.writeLine(colours.dim(used.join(', ')));
-    }
-    if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
-  };
-  /** Drives a run of the conversation, which then is what the run leaves. Goes on at the turn limit if the user wants that. */
-  const converse = async (makeStart: () => RunStart): Promise<Ending> => {
-    const { result, ending } = await drive(makeStart, { isMessage: true });
-    ({ messages, carried } = { carried: undefined, ...result });
-    report(result);
-    const { outcome } = result;
-    if (isPlanning && outcome?.type === 'completed' && !ending.isInterrupted) {
-      if (!(await dialogue.confirm('Approve the plan, and work on it? Until then nothing is changed.'))) return ending;
-      setPlanning(false);
-      return send(WORK_ON_PLAN);
-    }
-    if (outcome?.type === 'exhausted' && outcome.limit === 'turns' && !ending.isInterrupted) {
-      const goOn = await dialogue.confirm(`It has taken ${plural(result.turns, 'turn')} and is not done. Continue?`);
-      if (goOn) return send('Continue.');
-    }
-    return ending;
-  };
-  const startOf = (given: Pick<LoopStart, 'input' | 'narrow' | 'carried'>): LoopStart => ({
-    ...session.options,
-    tools: session.toolsWith(found),
-    ...withSaved(carried, session.savedRules),
-    labels: { ...session.options.labels, [CONVERSATION]: id },
-    ...given,
-    kept: keeper.after(previous),
-  });
-  const messageWithFiles = async (text: string): Promise<UserMessage> => {
-    return withBlocks(text, await filesNamedIn(text, { cwd: session.context.folder }));
-  };
-  const compact = async (focus: string): Promise<string> => {
-    if (messages.length === 0) return 'The conversation is empty. There is nothing to compact.';
-    const before = contextTokens;
-    const { result } = await drive(
-      () => ({
-        ...startOf({ input: [...messages, userText(compactionRequest(focus))] }),
-        // The tools stay in the request, because the history has calls of them.
-        toolChoice: 'none',
-        maxTurns: 1,
-        labels: { ...session.options.labels, [CONVERSATION]: id, [PURPOSE]: 'compaction' },
-      }),
-      { isMessage: false },
-    );
-    if (result.outcome?.type !== 'completed' || result.text.trim() === '') {
-      return `The conversation was not compacted. ${outcomeText(result) ?? 'The summary is empty.'}`;
-    }
-    messages = [userText(`Summary of the conversation so far; the original messages are left out:\n\n${result.text}`)];
-    contextTokens = result.usage.outputTokens;
-    return `Compacted the conversation from ${plural(before, 'token')} to this summary. The runs in the store stay whole.`;
-  };
-  /** Makes room before the history is so long that the model rejects it. */
-  const compactIfLong = async (): Promise<void> => {
-    if (!session.options.compaction || contextTokens < session.contextWindow * COMPACT_AT) return;
-    dialogue.writeLine(colours.dim('The conversation fills most of the context of the model. It is compacted first.'));
-    dialogue.writeLine(await compact(''));
-  };
-  const send: Conversation['send'] = async (text, { skills = [], blocks } = {}) => {
-    const named = [...skills, ...atFirst.splice(0)];
-    let given: ReturnType<typeof withSkills>;
-    try {
-      await compactIfLong();
-      const asked = isPlanning ? `${text}\n\n${PLAN_FIRST}` : text;
-      const message = blocks ? withBlocks(asked, blocks) : await messageWithFiles(asked);
-      given = withSkills([...messages, message], session.skills, named);
-    } catch (error) {
-      dialogue.writeLine(messageOf(error));
-      return NOT_STOPPED;
-    }
-    const { narrow = [] } = given;
-    const narrowed = isPlanning ? { narrow: [PLAN, ...(Array.isArray(narrow) ? narrow : [narrow])] } : {};
-    return converse(() => startOf({ ...given, ...narrowed }));
-  };
-  const callTool: Conversation['callTool'] = async (name, input) => {
-    const called = session.allTools().find((tool) => tool.name === name);
-    if (!called) return undefined;
-    const { result, ending } = await drive(
-      () => ({
-        ...startOf({ input: `${name} ${JSON.stringify(input)}` }),
-        model: callingModel(name, JSON.stringify(input)),
-        tools: [called],
-        maxTurns: 1,
-        closingTurn: false,
-        labels: { ...session.options.labels, [CONVERSATION]: id, [PURPOSE]: 'command' },
-      }),
-      { isMessage: false },
-    );
-    if (result.carried) carried = result.carried;
-    const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
-    const isError = results.length === 0 || results.some((one) => one.isError);
-    return { content: results.flatMap(({ content }) => content), isError, ending };
-  };
+  const parts: Parts = { options, state };
   const clear = (): void => {
-    ({ messages, carried } = NOTHING);
-    id = newConversationId();
-    contextTokens = 0;
-    isPlanning = false;
-    if (previous !== undefined) void keeper.drop(previous);
-    previous = undefined;
-    found.clear();
-    lifted.clear();
+    // The shells and jobs that the last run has left.
+    if (state.previous !== undefined) void keeper.drop(state.previous);
+    Object.assign(state, startState(), { isPlanning: false, previous: undefined });
+    state.found.clear();
+    state.lifted.clear();
   };
   return {
     get isPlanning() {
-      return isPlanning;
+      return state.isPlanning;
     },
-    setPlanning,
-    send,
-    compact,
+    setPlanning: (on) => setPlanning(state, on),
+    send: (text, more) => send(parts, text, more),
+    compact: (focus) => compact(parts, focus),
     get id() {
-      return id;
+      return state.id;
     },
     get messages() {
-      return messages;
+      return state.messages;
+    },
+    get contextTokens() {
+      return state.contextTokens;
     },
     async load(found) {
       clear();
-      ({ id, messages, carried } = found);
-      const { runId } = found.run;
-      previous = runId;
-      if (!found.isOpen) return NOT_STOPPED;
-      return converse(() => ({
+      const { run, isOpen, ...loaded } = found;
+      const { runId } = run;
+      Object.assign(state, loaded, { previous: runId });
+      if (!isOpen) return NOT_STOPPED;
+      return converse(parts, () => ({
         ...optionsOfEveryRun(session.options),
         runId,
         tools: session.allTools(),
@@ -353,46 +203,278 @@ export function startConversation(options: ConversationOptions): Conversation {
       }));
     },
     fork() {
-      id = newConversationId();
+      state.id = startState().id;
     },
-    callTool,
-    async runCommand(command) {
-      const called = await callTool('bash', { command });
-      if (!called) {
-        dialogue.writeLine('There is no tool bash in this chat, so commands cannot be run.');
-        return NOT_STOPPED;
-      }
-      const { content, ending } = called;
-      const output = textOf(content);
-      dialogue.writeLine(printable(output));
-      messages = [...messages, userText(`I ran this command:\n$ ${command}\n\n${output}`)];
-      return ending;
-    },
+    callTool: (name, input) => callTool(parts, name, input),
+    runCommand: (command) => runCommand(parts, command),
     asked: () =>
-      messages.flatMap((message, index) => {
+      state.messages.flatMap((message, index) => {
         if (message.role !== 'user') return [];
         const [first] = message.content;
         return first?.type === 'text' ? [{ text: first.text, index }] : [];
       }),
-    rewind({ index }) {
-      messages = messages.slice(0, index);
-      contextTokens = 0;
-    },
-    unsent,
-    spent: () => spent,
-    narrowings,
+    rewind: ({ index }) => rewind(state, index),
+    unsent: state.unsent,
+    spent: () => state.spent,
+    narrowings: () => narrowings(state),
     lift(source) {
-      const isNarrowed = narrowings().some((one) => one.source === source);
-      if (isNarrowed) lifted.add(source);
+      const isNarrowed = narrowings(state).some((one) => one.source === source);
+      if (isNarrowed) state.lifted.add(source);
       return isNarrowed;
     },
     clear,
   };
 }
 
-function newConversationId(): string {
-  return `chat_${randomBytes(8).toString('hex')}`;
+function narrowings({ carried, lifted }: State): readonly Narrowing[] {
+  return (carried?.narrow ?? []).filter(({ source }) => source === undefined || !lifted.has(source));
 }
+
+function setPlanning(state: State, on: boolean): void {
+  state.isPlanning = on;
+  if (!on && narrowings(state).some(({ source }) => source === PLAN.source)) state.lifted.add(PLAN.source);
+}
+
+/** A fork from a message on: what it had carried then, and a conversation of its own. The original stays in the store. */
+function rewind(state: State, index: number): void {
+  const known = [...state.carriedBefore.keys()].filter((length) => length <= index).sort((a, b) => a - b);
+  const [last] = known.slice(-1);
+  // A conversation that was loaded knows what it carries only at its end.
+  if (last !== undefined) state.carried = state.carriedBefore.get(last);
+  else if (index === 0) state.carried = undefined;
+  for (const length of state.carriedBefore.keys()) if (length > index) state.carriedBefore.delete(length);
+  state.messages = state.messages.slice(0, index);
+  state.contextTokens = 0;
+  state.id = startState().id;
+}
+
+function noteFact(state: State, item: Item): void {
+  if (item.type !== 'fact') return;
+  const { event } = item;
+  // What one message has found is there for the next.
+  if (event.type === 'tools-changed') for (const { name } of event.tools) state.found.add(name);
+  else if (event.type === 'model-replied') {
+    state.contextTokens = event.usage.inputTokens + event.usage.outputTokens;
+  }
+}
+
+/**
+ * Drives one run on the screen. `of`: a message of the conversation, or something beside it, whose run takes no further messages and
+ * says nothing about how long the conversation is.
+ */
+async function drive(
+  { options, state }: Parts,
+  makeStart: () => RunStart,
+  { of }: { readonly of: 'message' | 'compaction' | 'call' },
+): Promise<{ readonly ending: Ending; readonly result: LoopResult }> {
+  const { session, io, dialogue, yes, takesCommand } = options;
+  let live: StartedRun | undefined;
+  const interrupt = catchInterrupt(io);
+  const steering: Promise<unknown>[] = [];
+  const toSave: ApprovalRequest[] = [];
+  const steer = async (more: string): Promise<void> => {
+    if (await takesCommand(more)) return;
+    const sent =
+      of === 'message' &&
+      (await messageWithFiles(session, more)
+        .then((message) => live?.send(message))
+        .catch(() => false));
+    if (!sent) state.unsent.push(more);
+  };
+  const shown = dialogue.startRun({ interrupt, steer: (more) => void steering.push(steer(more)) });
+  try {
+    for (const notice of await session.reloadPackages()) dialogue.writeLine(notice);
+    const result = await driveRun({
+      start: makeStart(),
+      allTools: session.allTools,
+      store: session.store,
+      signal: interrupt.signal,
+      stopping: 'cancel',
+      onItem(item) {
+        if (of === 'message') noteFact(state, item);
+        shown.onItem(item);
+      },
+      logCalls: options.logCalls,
+      onLive(started) {
+        live = started;
+        // In the journal of the run that begins with it.
+        for (const source of state.lifted) void started.liftNarrowing(userName(), source).catch(() => {});
+        state.lifted.clear();
+        session.follow(started);
+      },
+      approve: yes
+        ? approveByFlag
+        : async (request, others) => {
+            const decision = await dialogue.approve(request, others, session.explain);
+            if (decision.saved) toSave.push(decision.request ?? request);
+            return decision;
+          },
+      answer: dialogue.answer,
+      onRefused: dialogue.writeLine,
+      user: userName(),
+    });
+    state.previous = result.runId;
+    state.spent = spentAfter(state.spent, result, of === 'message');
+    for (const line of await saveRules(session.savedRules, toSave, result.carried)) dialogue.writeLine(line);
+    shown.endReply();
+    return { result, ending: { isInterrupted: interrupt.signal.aborted, isTerminated: interrupt.isTerminated } };
+  } finally {
+    shown.end();
+    interrupt.release();
+    await Promise.all(steering);
+  }
+}
+
+function spentAfter(spent: Spent, result: LoopResult, isMessage: boolean): Spent {
+  return {
+    messages: spent.messages + (isMessage ? 1 : 0),
+    turns: spent.turns + result.turns,
+    calls: spent.calls + result.calls,
+    usage: addUsage(spent.usage, result.usage),
+  };
+}
+
+/** How a run ended, below its reply. */
+function report(result: LoopResult, { dialogue, colours, showsUsage, resuming }: ConversationOptions): void {
+  const ending = outcomeText(result);
+  if (ending) dialogue.writeLine(colours.red(ending));
+  if (showsUsage) {
+    const used = [durationText(result.durationMs), workText(result), usageText(result.usage)];
+    dialogue.writeLine(colours.dim(used.join(', ')));
+  }
+  if (!result.outcome) for (const line of nextSteps(result, resuming)) dialogue.writeLine(line);
+}
+
+/** Drives a run of the conversation, which then is what the run leaves. Goes on at the turn limit if the user wants that. */
+async function converse(parts: Parts, makeStart: () => RunStart): Promise<Ending> {
+  const { options, state } = parts;
+  const { dialogue } = options;
+  const { result, ending } = await drive(parts, makeStart, { of: 'message' });
+  Object.assign(state, { messages: result.messages, carried: result.carried });
+  report(result, options);
+  const { outcome } = result;
+  if (state.isPlanning && outcome?.type === 'completed' && !ending.isInterrupted) {
+    if (!(await dialogue.confirm('Approve the plan, and work on it? Until then nothing is changed.'))) return ending;
+    setPlanning(state, false);
+    return send(parts, WORK_ON_PLAN);
+  }
+  if (outcome?.type === 'exhausted' && outcome.limit === 'turns' && !ending.isInterrupted) {
+    const goOn = await dialogue.confirm(`It has taken ${plural(result.turns, 'turn')} and is not done. Continue?`);
+    if (goOn) return send(parts, 'Continue.');
+  }
+  return ending;
+}
+
+function startOf(
+  { options: { session, keeper }, state }: Parts,
+  given: Pick<LoopStart, 'input' | 'narrow' | 'carried'>,
+  purpose?: string,
+): LoopStart {
+  const { id, found, carried, previous } = state;
+  return {
+    ...session.options,
+    tools: session.toolsWith(found),
+    ...withSaved(carried, session.savedRules),
+    labels: { ...session.options.labels, [CONVERSATION]: id, ...(purpose !== undefined && { [PURPOSE]: purpose }) },
+    ...given,
+    kept: keeper.after(previous),
+  };
+}
+
+async function messageWithFiles(session: Session, text: string): Promise<UserMessage> {
+  return withBlocks(text, await filesNamedIn(text, { cwd: session.context.folder }));
+}
+
+async function compact(parts: Parts, focus: string): Promise<string> {
+  const { state } = parts;
+  const { messages, contextTokens: before } = state;
+  if (messages.length === 0) return 'The conversation is empty. There is nothing to compact.';
+  const { result } = await drive(
+    parts,
+    () => ({
+      ...startOf(parts, { input: [...messages, userText(compactionRequest(focus))] }, 'compaction'),
+      // The tools stay in the request, because the history has calls of them.
+      toolChoice: 'none',
+      maxTurns: 1,
+    }),
+    { of: 'compaction' },
+  );
+  if (result.outcome?.type !== 'completed' || result.text.trim() === '') {
+    return `The conversation was not compacted. ${outcomeText(result) ?? 'The summary is empty.'}`;
+  }
+  state.messages = [
+    userText(`Summary of the conversation so far; the original messages are left out:\n\n${result.text}`),
+  ];
+  state.carriedBefore.clear();
+  state.contextTokens = result.usage.outputTokens;
+  const from = before > 0 ? ` from ${plural(before, 'token')}` : '';
+  return `Compacted the conversation${from} to this summary. The runs in the store stay whole.`;
+}
+
+/** Makes room before the history is so long that the model rejects it. */
+async function compactIfLong(parts: Parts): Promise<void> {
+  const { session, dialogue, colours } = parts.options;
+  if (!session.options.compaction || parts.state.contextTokens < session.contextWindow * COMPACT_AT) return;
+  dialogue.writeLine(colours.dim('The conversation fills most of the context of the model. It is compacted first.'));
+  dialogue.writeLine(await compact(parts, ''));
+}
+
+async function send(parts: Parts, ...[text, { skills = [], blocks } = {}]: SendArguments): Promise<Ending> {
+  const { options, state } = parts;
+  const { session, dialogue } = options;
+  const named = [...skills, ...state.atFirst.splice(0)];
+  let given: ReturnType<typeof withSkills>;
+  try {
+    await compactIfLong(parts);
+    const asked = state.isPlanning ? `${text}\n\n${PLAN_FIRST}` : text;
+    const message = blocks ? withBlocks(asked, blocks) : await messageWithFiles(session, asked);
+    given = withSkills([...state.messages, message], session.skills, named);
+  } catch (error) {
+    dialogue.writeLine(messageOf(error));
+    return NOT_STOPPED;
+  }
+  const { narrow = [] } = given;
+  const narrowed = state.isPlanning ? { narrow: [PLAN, ...(Array.isArray(narrow) ? narrow : [narrow])] } : {};
+  state.carriedBefore.set(state.messages.length, state.carried);
+  return converse(parts, () => startOf(parts, { ...given, ...narrowed }));
+}
+
+async function callTool(parts: Parts, name: string, input: object): Promise<CalledTool | undefined> {
+  const { options, state } = parts;
+  const called = options.session.allTools().find((tool) => tool.name === name);
+  if (!called) return undefined;
+  const { result, ending } = await drive(
+    parts,
+    () => ({
+      ...startOf(parts, { input: `${name} ${JSON.stringify(input)}` }, 'command'),
+      model: callingModel(name, JSON.stringify(input)),
+      tools: [called],
+      maxTurns: 1,
+      closingTurn: false,
+    }),
+    { of: 'call' },
+  );
+  if (result.carried) state.carried = result.carried;
+  const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
+  const isError = results.length === 0 || results.some((one) => one.isError);
+  return { content: results.flatMap(({ content }) => content), isError, ending };
+}
+
+async function runCommand(parts: Parts, command: string): Promise<Ending> {
+  const { options, state } = parts;
+  const { dialogue } = options;
+  const called = await callTool(parts, 'bash', { command });
+  if (!called) {
+    dialogue.writeLine('There is no tool bash in this chat, so commands cannot be run.');
+    return NOT_STOPPED;
+  }
+  const output = textOf(called.content);
+  dialogue.writeLine(printable(output));
+  state.messages = [...state.messages, userText(`I ran this command:\n$ ${command}\n\n${output}`)];
+  return called.ending;
+}
+
+type SendArguments = Parameters<Conversation['send']>;
 
 function withBlocks(text: string, blocks: readonly UserBlock[]): UserMessage {
   return blocks.length === 0 ? userText(text) : { role: 'user', content: [{ type: 'text', text }, ...blocks] };

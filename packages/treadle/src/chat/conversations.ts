@@ -31,6 +31,8 @@ export interface FoundConversation {
   readonly messages: readonly Message[];
   /** What the next message takes over. */
   readonly carried: Carried | undefined;
+  /** How long the last request and its reply were. */
+  readonly contextTokens: number;
   /** The run has not ended: its process is gone, or it waits for something. It is resumed first. */
   readonly isOpen: boolean;
 }
@@ -112,7 +114,8 @@ export async function conversationOf(
   if (isOpen && (await store.isDriven(run.runId))) {
     return `Another process is working on ${shortId(run.runId)}. Continue when it has ended.`;
   }
-  return { id: idOf(run), run, messages: messagesOf(state.history), carried: carriedFrom(state), isOpen };
+  const { history, contextTokens } = state;
+  return { id: idOf(run), run, messages: messagesOf(history), carried: carriedFrom(state), contextTokens, isOpen };
 }
 
 export function continueText(found: FoundConversation | undefined): string {

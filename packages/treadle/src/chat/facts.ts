@@ -39,23 +39,21 @@ export function firstLines({ options, place }: Session, width: number): readonly
 /** What the run has used so far, besides what the chat had before. */
 export interface LiveUse {
   readonly usage: Usage;
-  /** The tokens of the last request and its reply. */
-  readonly contextTokens: number;
 }
 
 /** The status line: model, tokens, how much of the context they fill, and cost. */
 export function statusText(
   { options, contextWindow }: Pick<Session, 'options' | 'contextWindow'>,
-  spent: Spent,
+  { spent, contextTokens }: { readonly spent: Spent; readonly contextTokens: number },
   live: LiveUse,
 ): string {
   const usage = addUsage(spent.usage, live.usage);
   const tokens = usage.inputTokens + usage.outputTokens;
-  const share = Math.round((100 * live.contextTokens) / contextWindow);
+  const share = Math.round((100 * contextTokens) / contextWindow);
   return [
     options.model.id,
     ...(tokens > 0 ? [`${tokens.toLocaleString('en')} tokens`] : []),
-    ...(live.contextTokens > 0 ? [`${share}% of ${plural(Math.round(contextWindow / 1_000), 'k', 'k')} context`] : []),
+    ...(contextTokens > 0 ? [`${share}% of ${plural(Math.round(contextWindow / 1_000), 'k', 'k')} context`] : []),
     ...(usage.cost ? [costText(usage.cost)] : []),
   ].join(' · ');
 }

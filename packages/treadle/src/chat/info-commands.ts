@@ -2,7 +2,7 @@ import type { PolicyRules } from '@treadle/core/policy';
 import { skillSource } from '@treadle/core/skills';
 import { textOf } from '@treadle/core';
 import type { CommandGroup, Command } from '../command-line/command.ts';
-import { alignColumns, oneLine, printable } from '../terminal/printable.ts';
+import { alignColumns, columnsOf, oneLine, printable } from '../terminal/printable.ts';
 import { commandOutput } from './command-output.ts';
 import { LEVELS } from './facts.ts';
 import type { Chat, SlashCommands } from './slash-command.ts';
@@ -10,21 +10,27 @@ import type { Chat, SlashCommands } from './slash-command.ts';
 /** Commands that show what the chat works with. */
 export const INFO_COMMANDS: SlashCommands = {
   '/tools': {
+    anytime: true,
     help: 'List the tools of the model',
     async run({ session, width }) {
       const tools = session.options.tools ?? [];
       if (tools.length === 0) return 'The model has no tools. See: treadle chat --help, at --tools';
-      const rows = tools.map(({ name, effect, description }) => [printable(name), effect ?? 'once', description]);
+      const rows = tools.map(({ name, effect }) => [printable(name), effect ?? 'once']);
       return alignColumns(rows)
-        .map((row) => oneLine(row.join('  '), width()))
+        .map((row, index) => {
+          const facts = row.join('  ');
+          return `${facts}  ${oneLine(tools[index]!.description, Math.max(width() - columnsOf(facts) - 2, 10))}`;
+        })
         .join('\n');
     },
   },
   '/mcp': {
+    anytime: true,
     help: 'List the MCP servers and whether they can be used',
     run: async (chat) => groupOutput(chat, (await import('../mcp/mcp.ts')).mcpGroup, 'mcp list'),
   },
   '/skills': {
+    anytime: true,
     help: 'List the skills, and which of them are active',
     async run({ session, conversation }) {
       const active = new Set(conversation.narrowings().map(({ source }) => source));
@@ -35,6 +41,7 @@ export const INFO_COMMANDS: SlashCommands = {
     },
   },
   '/agents': {
+    anytime: true,
     help: 'List the agents that are defined in files',
     run: async (chat) => groupOutput(chat, (await import('../agents/agents.ts')).agentsGroup, 'agents list'),
   },
@@ -48,6 +55,7 @@ export const INFO_COMMANDS: SlashCommands = {
     },
   },
   '/policy': {
+    anytime: true,
     help: 'Show what the model may do, or what the policy says about a call',
     argument: '[TOOL [JSON]]',
     choices: ({ session }) => (session.options.tools ?? []).map(({ name }) => name),
@@ -63,6 +71,7 @@ export const INFO_COMMANDS: SlashCommands = {
     run: ({ conversation }) => conversation.send(WRITE_AGENTS_MD),
   },
   '/doctor': {
+    anytime: true,
     help: 'Check the configuration, the store and the keys ("treadle doctor" tests the models, too)',
     run: async (chat) => output(chat, (await import('../setup/doctor.ts')).doctorCommand, ['--no-test']),
   },

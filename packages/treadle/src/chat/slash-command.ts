@@ -38,6 +38,8 @@ export interface SlashCommand {
   readonly argument?: string;
   /** What the argument can be. */
   readonly choices?: (chat: Chat) => readonly string[];
+  /** It only shows something, so it can run while the model works. */
+  readonly anytime?: true;
   /** A text to show, or how the run ended that it has started. Rejects with a message for the user. */
   readonly run: (chat: Chat, argument: string) => Promise<string | Ending>;
 }

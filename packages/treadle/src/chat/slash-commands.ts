@@ -1,3 +1,4 @@
+import { messageOf } from '@treadle/core';
 import type { Skill } from '@treadle/core/skills';
 import { didYouMean } from '@treadle/core/nearest';
 import { columns } from '../command-line/help.ts';
@@ -9,16 +10,17 @@ import type { Chat, SlashCommands } from './slash-command.ts';
 
 const COMMANDS: SlashCommands = {
   '/help': {
+    anytime: true,
     help: 'Show this help',
-    async run({ session }) {
+    async run({ session, width }) {
       const { commands, problems } = await readOwnCommands(session.context);
       const own = commands.map(({ name, argument = '', help }): [string, string] => [
         `/${name} ${argument}`.trim(),
         help,
       ]);
       return [
-        slashHelp(),
-        ...(own.length === 0 ? [] : [`Commands of this folder:\n${columns(own)}`]),
+        slashHelp(width()),
+        ...(own.length === 0 ? [] : [`Commands of this folder:\n${columns(own, width())}`]),
         ...problems,
       ].join('\n');
     },
@@ -66,17 +68,47 @@ export async function completeCommand(
 
 const EXIT_HELP = 'Leave (also Ctrl-D, or Ctrl-C while nothing runs)';
 
-export function slashHelp(): string {
-  return columns([
-    ...Object.entries(COMMANDS).map(([name, { help, argument }]): [string, string] => [
-      argument === undefined ? name : `${name} ${argument}`,
-      help,
-    ]),
-    ['!COMMAND', 'Run a command with bash, under the policy, and share its output with the model'],
-    ['@FILE', 'In a message: send the file with it'],
-    ['/NAME [TASK]', 'Send .treadle/commands/NAME.md, or activate the skill NAME for the rest of the conversation'],
-    ['/exit', EXIT_HELP],
-  ]);
+export function slashHelp(width?: number): string {
+  return columns(
+    [
+      ...Object.entries(COMMANDS).map(([name, { help, argument }]): [string, string] => [
+        argument === undefined ? name : `${name} ${argument}`,
+        help,
+      ]),
+      ['!COMMAND', 'Run a command with bash, under the policy, and share its output with the model'],
+      ['@FILE', 'In a message: send the file with it'],
+      ['/NAME [TASK]', 'Send .treadle/commands/NAME.md, or activate the skill NAME for the rest of the conversation'],
+      ['/exit', EXIT_HELP],
+    ],
+    width,
+  );
+}
+
+/**
+ * Takes what the user has entered while the model works. True: it is a command, and the model does not get it. One that only shows
+ * something is run at once, others when the answer is done.
+ */
+export async function takeCommand(text: string, chat: Chat): Promise<boolean> {
+  const line = text.trim();
+  const [, name = '', argument = ''] = /^(\/[a-z0-9-]*)(?:\s+(.*))?$/s.exec(line) ?? [];
+  const command = Object.hasOwn(COMMANDS, name) ? COMMANDS[name] : undefined;
+  const { commands } = name === '' ? { commands: [] } : await readOwnCommands(chat.session.context);
+  const isCommand =
+    /^!\s*\S/.test(line) ||
+    command !== undefined ||
+    (name !== '' && argument === '') ||
+    commands.some((own) => `/${own.name}` === name) ||
+    skillRequest(line, chat.session.skills) !== undefined;
+  if (!isCommand) return false;
+  const { dialogue, conversation } = chat;
+  if (command?.anytime) {
+    const shown = await command.run(chat, argument.trim()).catch(messageOf);
+    if (typeof shown === 'string') dialogue.writeLine(shown);
+  } else {
+    conversation.unsent.push(line);
+    dialogue.writeLine(chat.colours.dim(`${name || 'The command'} follows when the answer is done.`));
+  }
+  return true;
 }
 
 /**

@@ -32,10 +32,28 @@ export function globalHelp(commands: readonly Pick<CommandGroup, 'name' | 'summa
   ].join('\n\n');
 }
 
-/** Two columns. */
-export function columns(rows: readonly (readonly [left: string, right: string])[]): string {
-  const width = Math.max(...rows.map(([left]) => left.length));
-  return rows.map(([left, right]) => `  ${left.padEnd(width)}  ${right}`).join('\n');
+/** Two columns. `width`: where the right one is wrapped, if there is room for it. */
+export function columns(rows: readonly (readonly [left: string, right: string])[], width: number = Infinity): string {
+  const widest = Math.max(...rows.map(([left]) => left.length));
+  const room = width - widest - 4;
+  if (room >= 20) {
+    const margin = ' '.repeat(widest + 4);
+    return rows
+      .map(([left, right]) => `  ${left.padEnd(widest)}  ${wrapped(right, room).join(`\n${margin}`)}`)
+      .join('\n');
+  }
+  return rows.map(([left, right]) => `  ${left}\n${wrapped(right, width - 4).map((line: string) => `    ${line}`).join('\n')}`).join('\n');
+}
+
+function wrapped(text: string, width: number): readonly string[] {
+  const lines = [''];
+  for (const word of text.split(' ')) {
+    const line = lines.at(-1)!;
+    if (line === '') lines[lines.length - 1] = word;
+    else if (line.length + 1 + word.length <= width) lines[lines.length - 1] = `${line} ${word}`;
+    else lines.push(word);
+  }
+  return lines;
 }
 
 function flagLines(flags: Flags): string {

@@ -1,0 +1,90 @@
+import type { Key } from '../screen/keys.ts';
+import { choicePanel } from './question-panel.ts';
+import { foldedLines } from './folded.ts';
+import { openPages } from './screen-asking.ts';
+import { activePanel, isDrafting, resolveAsked, settleText, type ScreenState } from './screen-state.ts';
+
+/** Gives a key to what is in front: the pager, what is asked, or the prompt. */
+export function pressKey(state: ScreenState, key: Key): void {
+  const { panel, pager, prompt, screen } = state;
+  const name = key.type === 'key' ? key.name : undefined;
+  if (name !== 'ctrl-c') state.hasWarned = false;
+  if (name !== 'escape') state.hasEscaped = false;
+  state.hint = '';
+  if (pager) pager.press(key);
+  else if (panel && isDrafting(state) && name === 'escape') state.draftAside = prompt.take();
+  else activePanel(state).press(key);
+  screen.refresh();
+}
+
+/** Keys that neither the prompt nor what is asked uses. */
+export function pressBeyond(state: ScreenState, name: string, close: () => void): void {
+  const { prompt, options, run, screen, folded } = state;
+  if (name === 'ctrl-c') pressInterrupt(state, close);
+  else if (name === 'escape') pressEscape(state);
+  else if (name === 'shift-tab' && !run) options.togglePlan?.();
+  else if (name === 'ctrl-d') {
+    if (prompt.editor.state.text === '') leave(state);
+    else prompt.editor.press('delete');
+  } else if (name === 'ctrl-l') screen.clear();
+  else if (name === 'ctrl-o') openPages(state, (columns) => foldedLines(folded, columns), { atEnd: true });
+}
+
+function pressEscape(state: ScreenState): void {
+  const { run, prompt } = state;
+  if (run) {
+    if (!run.interrupt.signal.aborted) run.interrupt.press();
+  } else if (state.hasEscaped) editEarlier(state);
+  else if (prompt.editor.state.text === '') {
+    state.hasEscaped = true;
+    state.hint = 'Esc again edits an earlier message.';
+  }
+}
+
+function editEarlier(state: ScreenState): void {
+  const { options, prompt, screen } = state;
+  const messages = options.asked?.() ?? [];
+  if (messages.length === 0) {
+    state.hint = 'There is no earlier message to edit.';
+    return;
+  }
+  const end = (): void => {
+    state.panel = undefined;
+    screen.refresh();
+  };
+  state.panel = choicePanel({
+    title: 'Which message do you want to edit? A fork goes on from there. The conversation stays as it is: see /resume.',
+    choices: messages.map(({ text }) => text),
+    first: messages.length - 1,
+    choose(index) {
+      const message = messages[index]!;
+      options.rewind?.(message);
+      end();
+      prompt.editor.set(message.text);
+      settleText(state, ['', 'Edit the message, and press Enter. The conversation goes on from there.']);
+    },
+    cancel: end,
+  });
+}
+
+function pressInterrupt(state: ScreenState, close: () => void): void {
+  const { run, prompt } = state;
+  if (run) {
+    // The second one ends the process.
+    if (run.interrupt.signal.aborted) close();
+    run.interrupt.press();
+  } else if (prompt.editor.state.text !== '') prompt.take();
+  else if (state.hasWarned) leave(state);
+  else {
+    state.hasWarned = true;
+    state.hint = 'Press Ctrl-C again to leave.';
+    return;
+  }
+  state.hasWarned = false;
+}
+
+export function leave(state: ScreenState): void {
+  state.isClosed = true;
+  state.dismiss?.();
+  resolveAsked(state, undefined);
+}
