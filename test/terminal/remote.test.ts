@@ -116,13 +116,56 @@ test('leaving does not stop the answer: --continue shows it', async () => {
   const left = await chat(serve);
   left.type('go\r');
   await left.shows('Half');
+  await leave(left);
   const again = await chat(serve, '--continue');
   await again.shows('The answer is in progress.');
+  await again.shows('Esc stops');
   fixture.provider.resume();
   await again.hides('Esc stops');
   expect(again.all()).toMatch(/Half\n/);
   await leave(again);
-  await leave(left);
+});
+
+test('neither does a terminal that is closed', async () => {
+  await fixture.configure(`${TOOLS}\nchat_titles = false`, { hang: 'Half' });
+  const serve = await fixture.serve();
+  let close: () => void = () => {};
+  const closed = onScreen(['chat', '--url', serve.url], fixture.play.folder, {
+    io: {
+      onTerminate(listener) {
+        close = listener;
+        return () => {};
+      },
+    },
+  });
+  await closed.shows(/^> *$/m);
+  closed.type('go\r');
+  await closed.shows('Half');
+  close();
+  expect(await closed.exit).toBe(130);
+  fixture.provider.resume();
+  const again = await chat(serve, '--continue');
+  await again.shows('Half');
+  await again.hides('Esc stops');
+  expect(again.all()).not.toContain('cancelled');
+  await leave(again);
+});
+
+test('commands that are entered while it works are not for the model', async () => {
+  await fixture.configure(`${TOOLS}\nchat_titles = false`, { hang: 'Slow' }, { text: ['More.'] });
+  const serve = await fixture.serve();
+  const shown = await chat(serve);
+  shown.type('go\r');
+  await shown.shows('Slow');
+  shown.type('/cost\r');
+  await shown.shows('The command follows when the answer is done.');
+  fixture.provider.resume();
+  await shown.shows(/Slow[^]*> *$/);
+  await shown.hides('Esc stops');
+  shown.type('next\r');
+  await shown.shows('More.');
+  expect(fixture.provider.requests.map(({ messages }) => messages.at(-1)!.content)).toEqual(['go', 'next']);
+  await leave(shown);
 });
 
 test('a server that is away, a wrong model and flags of a local chat are errors that say what to do', async () => {

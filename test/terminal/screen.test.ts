@@ -242,7 +242,7 @@ describe('a decision', () => {
   test('takes one key, and the call runs only after yes', async () => {
     const shown = await open([READ, { text: ['Seen.'] }, READ, { text: ['Not seen.'] }], { args: ['--ask'] });
     shown.say('look');
-    await shown.shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt');
+    await shown.shows('read wants to run\n  reads notes.txt');
     await shown.shows('Allow it?\ny yes · n no');
     expect(shown.all()).not.toContain(play.nonce);
     shown.type('y');

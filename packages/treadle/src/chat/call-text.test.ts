@@ -6,7 +6,7 @@ const words = (text: string, isError = false, tool = 'bash'): string =>
 
 test.each([
   ['ok\n', false, 'ok'],
-  ['1\n2\n3\n', false, '3 lines, the last: 3'],
+  ['1\n2\n3\n', false, '3 (the last of 3 lines)'],
   ['[exit code 0]', false, 'exit code 0'],
   [
     'node:internal\n  at x\nAssertionError: 5 !== 6\nNode.js v24\n[exit code 1]',
@@ -16,7 +16,8 @@ test.each([
   ['building\nit stops here\n[exit code 2]', true, 'exit code 2: it stops here'],
   ['[killed by SIGKILL]', true, 'killed by SIGKILL'],
   // It has not run.
-  ['The call of "bash" was denied: no.\nAsk.', true, 'The call of "bash" was denied: no.'],
+  ['The call of "bash" was denied: no.\nAsk.', true, 'denied: no.'],
+  ['The call of "bash" was not approved: The user said no: not now', true, 'not approved: not now'],
 ])('of bash %j', (text, isError, expected) => {
   expect(words(text, isError)).toBe(expected);
 });

@@ -48,8 +48,9 @@ function outputWords(text: string, isError: boolean): string | undefined {
   const lines = output.split('\n').filter((line) => line.trim() !== '');
   if (isError && ending === undefined) return undefined;
   const line = (isError ? lines.find((one) => TELLING.test(one)) : undefined) ?? lines.at(-1) ?? '';
-  const count = lines.length > 1 && !isError ? `${lines.length} lines, the last: ` : '';
-  return [ending?.slice(1, -1), `${count}${line}`].filter(Boolean).join(': ');
+  const count = lines.length > 1 && !isError ? ` (the last of ${lines.length} lines)` : '';
+  const code = ending === '[exit code 0]' && line !== '' ? undefined : ending?.slice(1, -1);
+  return [code, `${line}${count}`].filter(Boolean).join(': ');
 }
 
 /** A result in a few words. `tool`: the name of its tool. */
@@ -57,7 +58,11 @@ export function resultWords(result: Pick<ToolResult, 'content' | 'isError'>, too
   const others = result.content
     .flatMap((part) => (part.type === 'image' || part.type === 'file' ? `[${part.type} ${part.mediaType}]` : []))
     .join(' ');
-  const text = textOf(result.content).replace(/\n+$/, '');
+  // The line names the tool already.
+  const text = textOf(result.content)
+    .replace(/\n+$/, '')
+    .replace(/^The call of "[^"\n]*" was (?=(?:not approved|denied): )/, '')
+    .replace(/^not approved: The user said no: /, 'not approved: ');
   if (text === '') return others || 'done';
   const printed = tool === 'bash' ? outputWords(text, result.isError) : undefined;
   if (printed !== undefined) return oneLine(printed, 400);

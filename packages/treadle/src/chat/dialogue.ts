@@ -13,7 +13,7 @@ export interface Dialogue {
   /** The next message of the user; undefined when they leave. */
   nextMessage(): Promise<string | undefined>;
   /** `steer` receives the lines that the user enters during the run. */
-  startRun(run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void }): ShownRun;
+  startRun(run: StartedRun): ShownRun;
   /** Asks for a decision about a call, or about another one that waits for one as well. */
   approve(request: ApprovalRequest, others: readonly ApprovalRequest[], explain?: ExplainRequest): Promise<Decision>;
   /** Asks a question of a tool. Undefined: there is no answer. */
@@ -27,6 +27,14 @@ export interface Dialogue {
   /** Ctrl-C during a run ends only the run, not the chat. */
   readonly outlivesInterrupt: boolean;
   close(): void;
+}
+
+/** A run that begins. */
+export interface StartedRun {
+  readonly interrupt: Interrupt;
+  readonly steer: (text: string) => void;
+  /** Leaves the run, which goes on without this chat. Absent: the user leaves when it has ended. */
+  readonly leave?: () => void;
 }
 
 /** A run that the dialogue shows. */

@@ -4,8 +4,7 @@ import { askApproval, askQuestion } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { printable } from '../terminal/printable.ts';
-import type { Interrupt } from '../terminal/signals.ts';
-import { lineRun, type Dialogue } from './dialogue.ts';
+import { lineRun, type Dialogue, type StartedRun } from './dialogue.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { PASTE_OFF, PASTE_ON, pasteFilter } from '../terminal/paste.ts';
 
@@ -54,7 +53,7 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
   let asked: ((line: string | undefined) => void) | undefined;
   /** The user is asked for a message, and not for an approval or an answer. */
   let asksMessage = false;
-  let run: { readonly interrupt: Interrupt; readonly steer: (text: string) => void } | undefined;
+  let run: StartedRun | undefined;
   /** Lines that were entered before they were asked for, such as the rest of a pasted text. */
   const early: string[] = [];
   let held = '';
@@ -160,6 +159,7 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
     if (canPaste) stdout.write(PASTE_OFF);
     release();
     answer(undefined);
+    run?.leave?.();
   });
 
   return {

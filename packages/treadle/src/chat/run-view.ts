@@ -4,8 +4,8 @@ import { taskProgress } from '@treadle/tools/task';
 import { budgetWarning } from '../run/transcript.ts';
 import type { Highlight, MarkdownOptions } from '../screen/markdown.ts';
 import { markdownStream, type MarkdownStream } from '../screen/markdown-stream.ts';
-import { clipLine, lineOf, span, type Line } from '../screen/spans.ts';
-import { oneLine, printable } from '../terminal/printable.ts';
+import { clipLine, lineColumns, lineOf, span, type Line } from '../screen/spans.ts';
+import { columnsOf, oneLine, printable } from '../terminal/printable.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { resultWords, subjectOf } from './call-text.ts';
 import type { FileChanges } from './file-changes.ts';
@@ -215,25 +215,31 @@ export function spinner(at: number): string {
 
 /** `✓ #1 read notes.txt · 2 lines: the first one`. */
 function callLine({ number, call, detail, answered, startedAt, endedAt }: ShownCall, width: number, at: number): Line {
-  const subject = oneLine(subjectOf(call), Math.max(20, Math.floor(width / 2)));
-  const name = [span(`${printable(call.name)}`, 'bold'), ...(subject === '' ? [] : [span(` ${subject}`)])];
   const label = span(` #${number} `, 'dim');
+  const bare = printable(call.name);
+  /** The name and what it touches, in at most so many columns. */
+  const named = (most: number): Line => {
+    const subject = oneLine(subjectOf(call), Math.max(20, most - columnsOf(bare) - 1));
+    return [span(bare, 'bold'), ...(subject === '' ? [] : [span(` ${subject}`)])];
+  };
   if (!answered) {
     const isLost = endedAt !== undefined;
     const mark = isLost ? span('-', 'dim') : span(spinner(at - startedAt), 'cyan');
     const time = isLost ? 'stopped' : seconds(at - startedAt);
     const rest = detail === '' ? '' : ` │ ${oneLine(detail, width)}`;
-    return clipLine([mark, label, ...name, span(` · ${time}${rest}`, 'dim')], width);
+    return clipLine([mark, label, ...named(Math.floor(width / 2)), span(` · ${time}${rest}`, 'dim')], width);
   }
   const took = (endedAt ?? startedAt) - startedAt;
   const time = took < 1_000 ? '' : `${durationText(took)} · `;
   const words = oneLine(resultWords(answered.result, call.name), width);
   const { isError } = answered.result;
+  // Both are cut if they do not fit, the result later than what it is about.
+  const room = width - 1 - lineColumns([label]) - 3 - columnsOf(time);
   return clipLine(
     [
       isError ? span('✗', 'red') : span('✓', 'green'),
       label,
-      ...name,
+      ...named(room - Math.min(columnsOf(words), Math.floor(width / 2))),
       span(` · ${time}`, 'dim'),
       isError ? span(words, 'red') : span(words, 'dim'),
     ],

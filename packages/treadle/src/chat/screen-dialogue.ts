@@ -81,10 +81,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     history.add(text);
     const [first = '', ...more] = shown.split('\n');
     const lines = [`> ${first}`, ...more.map((line) => `  ${line}`)];
-    screen.settle([
-      [],
-      ...lines.flatMap((line) => wrapLine(lineOf(line, 'bold'), lineWidth(state), { indent: 2 })),
-    ]);
+    screen.settle([[], ...lines.flatMap((line) => wrapLine(lineOf(line, 'bold'), lineWidth(state), { indent: 2 }))]);
     if (state.asked) resolveAsked(state, text);
     else if (state.run) state.run.steer(text);
     else early.push(text);
@@ -150,7 +147,8 @@ function runShower(state: ScreenState): { readonly start: Dialogue['startRun']; 
     state.usage = addUsage(state.usage, item.event.usage);
   };
   return {
-    start({ interrupt, steer }): ShownRun {
+    start(started): ShownRun {
+      const { interrupt } = started;
       if (!highlight) loadLanguages();
       const view = runView({
         settle: screen.settle,
@@ -166,7 +164,7 @@ function runShower(state: ScreenState): { readonly start: Dialogue['startRun']; 
         changes: state.options.changes,
       });
       const since = now();
-      state.run = { interrupt, steer, view, since };
+      state.run = { ...started, view, since };
       const onAbort = (): void => state.dismiss?.();
       interrupt.signal.addEventListener('abort', onAbort);
       tick = setInterval(screen.refresh, TICK_MS);

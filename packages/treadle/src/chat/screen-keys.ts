@@ -53,7 +53,8 @@ function editEarlier(state: ScreenState): void {
     screen.refresh();
   };
   state.panel = choicePanel({
-    title: 'Which message do you want to edit? A fork goes on from there. The conversation stays as it is: see /resume.',
+    title:
+      'Which message do you want to edit? A fork goes on from there. The conversation stays as it is: see /resume.',
     choices: messages.map(({ text }) => text),
     first: messages.length - 1,
     choose(index) {
@@ -84,7 +85,10 @@ function pressInterrupt(state: ScreenState, close: () => void): void {
 }
 
 export function leave(state: ScreenState): void {
+  const { run } = state;
   state.isClosed = true;
+  if (run && !run.leave) state.hint = 'The chat ends when the answer is done. Esc stops it.';
   state.dismiss?.();
+  run?.leave?.();
   resolveAsked(state, undefined);
 }

@@ -34,7 +34,10 @@ function bottomLines(state: ScreenState, size: ScreenSize): LiveLines {
   };
 }
 
-function statusLine({ run, panel, asked, isClosed, usage, options, now }: ScreenState, columns: number): readonly Line[] {
+function statusLine(
+  { run, panel, asked, isClosed, usage, options, now }: ScreenState,
+  columns: number,
+): readonly Line[] {
   const facts = options.status?.({ usage }) ?? '';
   if (!run) {
     // A command of the chat takes its time.

@@ -3,8 +3,8 @@ import type { Pager } from '../screen/pager.ts';
 import type { Screen } from '../screen/screen.ts';
 import { lineFromAnsi, wrapLine, type Palette } from '../screen/spans.ts';
 import type { Io } from '../terminal/io.ts';
-import type { Interrupt } from '../terminal/signals.ts';
 import type { Asked } from './conversation.ts';
+import type { StartedRun } from './dialogue.ts';
 import type { LiveUse } from './facts.ts';
 import type { FileChanges } from './file-changes.ts';
 import type { Folded } from './folded.ts';
@@ -31,9 +31,7 @@ export interface ScreenDialogueOptions {
   readonly now?: () => number;
 }
 
-export interface StartedView {
-  readonly interrupt: Interrupt;
-  readonly steer: (text: string) => void;
+export interface StartedView extends StartedRun {
   readonly view: RunView;
   readonly since: number;
 }
@@ -90,9 +88,7 @@ export function lineWidth({ screen }: ScreenState): number {
 /** Adds texts of the program above the live lines. */
 export function settleText(state: ScreenState, lines: readonly string[]): void {
   const width = lineWidth(state);
-  state.screen.settle(
-    lines.flatMap((line) => line.split('\n')).flatMap((line) => wrapLine(lineFromAnsi(line), width)),
-  );
+  state.screen.settle(lines.flatMap((line) => line.split('\n')).flatMap((line) => wrapLine(lineFromAnsi(line), width)));
 }
 
 /** Text was being typed when the decision was asked for. */

@@ -42,7 +42,14 @@ export function columns(rows: readonly (readonly [left: string, right: string])[
       .map(([left, right]) => `  ${left.padEnd(widest)}  ${wrapped(right, room).join(`\n${margin}`)}`)
       .join('\n');
   }
-  return rows.map(([left, right]) => `  ${left}\n${wrapped(right, width - 4).map((line: string) => `    ${line}`).join('\n')}`).join('\n');
+  return rows
+    .map(
+      ([left, right]) =>
+        `  ${left}\n${wrapped(right, width - 4)
+          .map((line: string) => `    ${line}`)
+          .join('\n')}`,
+    )
+    .join('\n');
 }
 
 function wrapped(text: string, width: number): readonly string[] {

@@ -81,6 +81,8 @@ interface ServerRequest {
   readonly method: string;
   readonly path: string;
   readonly body?: object;
+  /** Ends the events. */
+  readonly signal?: AbortSignal;
 }
 
 /** Undefined: there is no server, so that the store has to be read. */
@@ -134,7 +136,7 @@ export function connectToServer(
     send: (method, path, body) => json({ method, path, body }),
     text: async (path) => (await request({ method: 'GET', path }, AbortSignal.timeout(ANSWER_MS))).text(),
     async *events(given) {
-      const { body } = await request(given);
+      const { body } = await request(given, given.signal);
       let rest = '';
       for await (const piece of body!.pipeThrough(new TextDecoderStream())) {
         const lines = (rest + piece).split('\n');

@@ -9,9 +9,9 @@ export interface ChatServer {
   list(): Promise<readonly ChatSummary[]>;
   get(id: string): Promise<ChatConversation>;
   /** Starts an answer, and returns its events until `done`. */
-  send(body: ChatBody): AsyncIterable<ChatEvent>;
+  send(body: ChatBody, signal: AbortSignal): AsyncIterable<ChatEvent>;
   /** The events of the answer in progress. */
-  follow(id: string, after: number): AsyncIterable<ChatEvent>;
+  follow(id: string, after: number, signal: AbortSignal): AsyncIterable<ChatEvent>;
   /** Changes the answer in progress. */
   steer(id: string, message: string): Promise<unknown>;
   answer(id: string, body: object): Promise<unknown>;
@@ -30,9 +30,10 @@ export function chatServer(server: ServerConnection): ChatServer {
     info: () => server.get('/v1/server'),
     list: async () => (await server.get<ListPage<ChatSummary>>(`/v1/chat?limit=${LISTED}`)).data,
     get: (id) => server.get(of(id)),
-    send: (body) => server.events({ method: 'POST', path: '/v1/chat', body }) as AsyncIterable<ChatEvent>,
-    follow: (id, after) =>
-      server.events({ method: 'GET', path: of(id, `/stream?after=${after}`) }) as AsyncIterable<ChatEvent>,
+    send: (body, signal) =>
+      server.events({ method: 'POST', path: '/v1/chat', body, signal }) as AsyncIterable<ChatEvent>,
+    follow: (id, after, signal) =>
+      server.events({ method: 'GET', path: of(id, `/stream?after=${after}`), signal }) as AsyncIterable<ChatEvent>,
     steer: (id, message) => server.send('POST', of(id, '/messages'), { message }),
     answer: (id, body) => server.send('POST', of(id, '/answers'), body),
     cancel: (id) => server.send('POST', of(id, '/cancel'), {}),

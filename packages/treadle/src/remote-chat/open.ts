@@ -10,7 +10,7 @@ import type { Io } from '../terminal/io.ts';
 import { oneLine } from '../terminal/printable.ts';
 import { version } from '../version.ts';
 import { chatServer } from './chat-server.ts';
-import { openConversation, showAnswer, type RemoteChat } from './remote-chat.ts';
+import { openConversation, showAnswer, type RemoteChat, type RemoteEnding } from './remote-chat.ts';
 import {
   completeRemoteCommand,
   modelOf,
@@ -66,42 +66,51 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
   };
   try {
     for (const line of firstLines(chat, io.stdout.columns ?? 80)) dialogue.writeLine(line);
-    if (options.resume !== undefined) dialogue.writeLine(await resumeRemote(chat, options.resume));
-    return await driveRemoteChat(chat, { id });
+    const begun = await beginRemote(chat, { id, resume: options.resume });
+    return begun.exitCode ?? (await driveRemoteChat(chat));
   } finally {
     dialogue.close();
     await history?.saved();
   }
 }
 
-async function driveRemoteChat(chat: RemoteChat, start: { readonly id?: string | undefined }): Promise<number> {
+/** What the chat begins with: nothing, or an earlier conversation. */
+async function beginRemote(
+  chat: RemoteChat,
+  { id, resume }: { readonly id: string | undefined; readonly resume: string | undefined },
+): Promise<RemoteEnding> {
+  if (id !== undefined) return openConversation(chat, id);
+  return resume === undefined ? {} : shown(chat, await resumeRemote(chat, resume));
+}
+
+function shown({ dialogue }: RemoteChat, done: string | RemoteEnding): RemoteEnding {
+  if (typeof done !== 'string') return done;
+  dialogue.writeLine(done);
+  return {};
+}
+
+async function driveRemoteChat(chat: RemoteChat): Promise<number> {
   const { dialogue } = chat;
-  if (start.id !== undefined) await openConversation(chat, start.id);
   for (;;) {
     const text = (chat.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
     if (text === undefined || text === '/exit') return EXIT.completed;
     if (text === '') continue;
-    const { isTerminated } = await respond(text, chat);
-    if (isTerminated) return EXIT.cancelled;
+    const { exitCode } = await respond(text, chat);
+    if (exitCode !== undefined) return exitCode;
   }
 }
 
-async function respond(text: string, chat: RemoteChat): Promise<{ readonly isTerminated: boolean }> {
+async function respond(text: string, chat: RemoteChat): Promise<RemoteEnding> {
   const { dialogue, server, conversation, model } = chat;
   try {
-    const shown = await runRemoteCommand(text, chat);
-    if (shown !== undefined) {
-      dialogue.writeLine(shown);
-      return { isTerminated: false };
-    }
+    const done = await runRemoteCommand(text, chat);
+    if (done !== undefined) return shown(chat, done);
     const about = { ...(conversation !== undefined && { conversation_id: conversation }), ...(model && { model }) };
-    return await showAnswer(
-      chat,
-      server.send({ message: text, ...about, approvals: 'ask', on_disconnect: 'continue' }),
-    );
+    const body = { message: text, ...about, approvals: 'ask', on_disconnect: 'continue' } as const;
+    return await showAnswer(chat, (signal) => server.send(body, signal));
   } catch (error) {
     dialogue.writeLine(messageOf(error));
-    return { isTerminated: false };
+    return {};
   }
 }
 

@@ -1,4 +1,5 @@
 import type { ChatConversation, ChatEvent, ServerInfo } from '@treadle/server/wire';
+import { EXIT } from '../command-line/command.ts';
 import type { Dialogue } from '../chat/dialogue.ts';
 import type { Io } from '../terminal/io.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
@@ -7,6 +8,7 @@ import { catchInterrupt } from '../terminal/signals.ts';
 import { chatItems } from './chat-items.ts';
 import type { ChatServer } from './chat-server.ts';
 import { answerAsked, type Asked } from './remote-answers.ts';
+import { isRemoteCommand } from './remote-commands.ts';
 
 /** A conversation of a server, driven by this terminal. Its tools, limits and policy are those of the server. */
 export interface RemoteChat {
@@ -24,7 +26,7 @@ export interface RemoteChat {
 }
 
 /** Continues a conversation: shows how it ended, and the answer that is in progress. */
-export async function openConversation(chat: RemoteChat, id: string): Promise<void> {
+export async function openConversation(chat: RemoteChat, id: string): Promise<RemoteEnding> {
   const { server, dialogue } = chat;
   const found = await server.get(id);
   chat.conversation = id;
@@ -32,33 +34,51 @@ export async function openConversation(chat: RemoteChat, id: string): Promise<vo
   dialogue.writeLine(`Continues "${printable(found.title ?? 'without a title')}", ${age} ago.`);
   for (const line of lastExchange(found)) dialogue.writeLine(line);
   const last = found.messages.at(-1);
-  if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting')) return;
+  if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting'))
+    return {};
   dialogue.writeLine('The answer is in progress.');
-  await showAnswer(chat, server.follow(id, last.events_after));
+  return showAnswer(chat, (signal) => server.follow(id, last.events_after, signal));
 }
 
-/** Shows an answer while it arrives. Esc cancels it on the server. Leaving does not: the server goes on. */
+/** How showing an answer ended. */
+export interface RemoteEnding {
+  /** Set if the user has left meanwhile, or the terminal was closed. */
+  readonly exitCode?: number;
+}
+
+/**
+ * Shows an answer while it arrives. Esc cancels it on the server. Leaving does not, and neither does a terminal that is closed: the
+ * server goes on.
+ */
 export async function showAnswer(
   chat: RemoteChat,
-  events: AsyncIterable<ChatEvent>,
-): Promise<{ readonly isTerminated: boolean }> {
+  open: (signal: AbortSignal) => AsyncIterable<ChatEvent>,
+): Promise<RemoteEnding> {
   const { server, dialogue, io } = chat;
   const interrupt = catchInterrupt(io);
+  const leaving = new AbortController();
+  const leave = (): void => leaving.abort();
   const cancel = (): void => {
-    if (chat.conversation !== undefined) void server.cancel(chat.conversation).catch(() => {});
+    if (interrupt.isTerminated) leave();
+    else if (chat.conversation !== undefined) void server.cancel(chat.conversation).catch(() => {});
   };
   interrupt.signal.addEventListener('abort', cancel);
   const steering: Promise<unknown>[] = [];
   const steer = async (text: string): Promise<void> => {
+    if (isRemoteCommand(text, chat)) {
+      chat.unsent.push(text);
+      dialogue.writeLine('The command follows when the answer is done.');
+      return;
+    }
     const sent = chat.conversation === undefined ? Promise.reject(new Error()) : server.steer(chat.conversation, text);
     await sent.catch(() => chat.unsent.push(text));
   };
-  const shown = dialogue.startRun({ interrupt, steer: (text) => void steering.push(steer(text)) });
+  const shown = dialogue.startRun({ interrupt, leave, steer: (text) => void steering.push(steer(text)) });
   const items = chatItems();
   const asked: Asked = { open: new Map(), isAsking: false };
   let isDone = false;
   try {
-    for await (const event of events) {
+    for await (const event of open(leaving.signal)) {
       if (event.type === 'conversation_meta') chat.conversation = event.conversation_id;
       for (const item of items(event)) shown.onItem(item);
       answerAsked(event, asked, chat);
@@ -67,12 +87,15 @@ export async function showAnswer(
     }
     shown.endReply();
     if (!isDone) dialogue.writeLine('The connection ended. The server may go on: /resume shows the answer.');
+  } catch (error) {
+    if (!leaving.signal.aborted) throw error;
   } finally {
     shown.end();
     interrupt.release();
     await Promise.all(steering);
   }
-  return { isTerminated: interrupt.isTerminated };
+  if (!leaving.signal.aborted) return {};
+  return { exitCode: interrupt.isTerminated ? EXIT.cancelled : EXIT.completed };
 }
 
 function noteEvent(event: ChatEvent, { dialogue, used }: RemoteChat): void {

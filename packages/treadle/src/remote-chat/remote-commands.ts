@@ -7,12 +7,12 @@ import { columns } from '../command-line/help.ts';
 import { writeProblem } from '../command-line/named-file.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
-import { openConversation, type RemoteChat } from './remote-chat.ts';
+import { openConversation, type RemoteChat, type RemoteEnding } from './remote-chat.ts';
 
 interface RemoteCommand {
   readonly help: string;
   readonly argument?: string;
-  readonly run: (chat: RemoteChat, argument: string) => Promise<string>;
+  readonly run: (chat: RemoteChat, argument: string) => Promise<string | RemoteEnding>;
 }
 
 const NO_MESSAGE = 'The conversation has no message yet.';
@@ -92,8 +92,16 @@ const COMMANDS: Readonly<Record<string, RemoteCommand>> = {
   '/cost': { help: 'Show the tokens and the cost of this chat', run: async ({ used }) => usedText(used) },
 };
 
+/** Whether a line is for the chat, and not for the model. */
+export function isRemoteCommand(line: string, { info }: RemoteChat): boolean {
+  const [, name, argument] = /^(\/[a-z0-9-]*)(\s)?/.exec(line.trim()) ?? [];
+  if (name === undefined) return /^!\s*\S/.test(line.trim());
+  const isSkill = info.skills.some((skill) => name === `/${skill.name}`);
+  return !isSkill && (argument === undefined || Object.hasOwn(COMMANDS, name));
+}
+
 /** What to show for a line that is a command; undefined if it is a message. The server knows the names of its skills. */
-export async function runRemoteCommand(line: string, chat: RemoteChat): Promise<string | undefined> {
+export async function runRemoteCommand(line: string, chat: RemoteChat): Promise<string | RemoteEnding | undefined> {
   const [, name, argument = ''] = /^(\/[a-z0-9-]*)(?:\s+(.*))?$/s.exec(line) ?? [];
   if (name === undefined) {
     return line.startsWith('!')
@@ -124,7 +132,7 @@ export function completeRemoteCommand(
 }
 
 /** Continues a conversation that the user chooses, or the one with the words. */
-export async function resumeRemote(chat: RemoteChat, words: string): Promise<string> {
+export async function resumeRemote(chat: RemoteChat, words: string): Promise<string | RemoteEnding> {
   const all = await chat.server.list();
   const found = all.filter(
     ({ title, id }) => id === words || (title ?? '').toLowerCase().includes(words.toLowerCase()),
@@ -140,8 +148,7 @@ export async function resumeRemote(chat: RemoteChat, words: string): Promise<str
   const isFound = words !== '' && found.length === 1;
   const index = isFound ? 0 : await chat.dialogue.choose('Which conversation do you want to continue?', lines);
   if (index === undefined) return 'Nothing was resumed.';
-  await openConversation(chat, found[index]!.id);
-  return '';
+  return openConversation(chat, found[index]!.id);
 }
 
 /** The newest conversation of the server. */

@@ -103,21 +103,66 @@ function requestLines(request: ApprovalRequest): readonly string[] {
 
 const HOUR_MS = 3_600_000;
 
-/** The same for a screen, on which people decide often: without the promises of a sandbox, and a deadline that is far away. */
+/**
+ * The same for a screen, on which people decide often: without the promises of a sandbox, a deadline that is far away, and what
+ * would be said twice.
+ */
 export function shortRequestLines(request: ApprovalRequest, now: number): readonly string[] {
-  const { sandbox } = request.call;
-  return linesOf(request, {
+  const { call, touches = [], rule, reason, ...rest } = request;
+  const { sandbox } = call;
+  // At its level the policy asks about everything that is not listed. The lines of what the call touches say more.
+  const isSaid = rule === 'autonomy' && touches.length > 0;
+  const short = {
+    ...rest,
+    call: { ...call, arguments: argumentsBeyond(touches, call.arguments) },
+    touches,
+    ...(!isSaid && reason !== undefined && { reason }),
+  };
+  return linesOf(short, {
     sandbox: sandbox && `inside a sandbox, which keeps ${plural(sandbox.length, 'promise')}`,
     showsDeadline: request.expiresAt < now + HOUR_MS,
   });
 }
 
+/** What the touches of a call are named in its arguments. */
+const TOUCHED: readonly (readonly [name: string, isShown: (touch: Touch, value: string) => boolean])[] = [
+  ['path', (touch, value) => (touch.type === 'read' || touch.type === 'write') && touch.path === value],
+  ['command', (touch, value) => touch.type === 'command' && touch.command === value],
+  ['url', (touch, value) => touch.type === 'url' && touch.url === value],
+];
+
+/** The arguments without those that the lines of the touches show exactly. Empty: they show all. */
+function argumentsBeyond(touches: readonly Touch[], text: string): string {
+  let given: Readonly<Record<string, unknown>>;
+  try {
+    given = JSON.parse(text) as typeof given;
+  } catch {
+    return text;
+  }
+  if (typeof given !== 'object' || given === null || Array.isArray(given)) return text;
+  const isShown = ([name, value]: readonly [string, unknown]): boolean =>
+    typeof value === 'string' &&
+    TOUCHED.some(([one, shows]) => one === name && touches.some((touch) => shows(touch, value)));
+  const entries = Object.entries(given);
+  const rest = entries.filter((entry) => !isShown(entry));
+  if (rest.length === entries.length) return text;
+  return rest.length === 0 ? '' : JSON.stringify(Object.fromEntries(rest));
+}
+
 function linesOf(
-  { call, reason, touches = [], shown, expiresAt }: ApprovalRequest,
+  {
+    call,
+    reason,
+    touches = [],
+    shown,
+    expiresAt,
+  }: Pick<ApprovalRequest, 'reason' | 'touches' | 'shown' | 'expiresAt'> & {
+    readonly call: Pick<ApprovalRequest['call'], 'name' | 'arguments'>;
+  },
   { sandbox, showsDeadline }: { readonly sandbox: string | undefined; readonly showsDeadline: boolean },
 ): readonly string[] {
   return [
-    `${exactLine(call.name)} wants to run with ${exactText(call.arguments, INDENT)}`,
+    `${exactLine(call.name)} wants to run${call.arguments === '' ? '' : ` with ${exactText(call.arguments, INDENT)}`}`,
     ...touches.map((touch) => `${INDENT}${touchText(touch)}`),
     ...(sandbox === undefined ? [] : [`${INDENT}${sandbox}`]),
     ...shownLines(shown),
