@@ -34,8 +34,7 @@ export async function openConversation(chat: RemoteChat, id: string): Promise<Re
   dialogue.writeLine(`Continues "${printable(found.title ?? 'without a title')}", ${age} ago.`);
   for (const line of lastExchange(found)) dialogue.writeLine(line);
   const last = found.messages.at(-1);
-  if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting'))
-    return {};
+  if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting')) return {};
   dialogue.writeLine('The answer is in progress.');
   return showAnswer(chat, (signal) => server.follow(id, last.events_after, signal));
 }
