@@ -13,6 +13,7 @@ import { chatServer } from './chat-server.ts';
 import { openConversation, showAnswer, type RemoteChat, type RemoteEnding } from './remote-chat.ts';
 import {
   completeRemoteCommand,
+  isRemoteCommand,
   modelOf,
   newestRemote,
   resumeRemote,
@@ -59,6 +60,7 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
     info,
     dialogue,
     io,
+    isCommand: (line) => isRemoteCommand(line, info),
     conversation: undefined,
     model: options.model,
     used: { tokens: 0, cost: undefined },

@@ -8,7 +8,6 @@ import { catchInterrupt } from '../terminal/signals.ts';
 import { chatItems } from './chat-items.ts';
 import type { ChatServer } from './chat-server.ts';
 import { answerAsked, type Asked } from './remote-answers.ts';
-import { isRemoteCommand } from './remote-commands.ts';
 
 /** A conversation of a server, driven by this terminal. Its tools, limits and policy are those of the server. */
 export interface RemoteChat {
@@ -16,6 +15,8 @@ export interface RemoteChat {
   readonly info: ServerInfo;
   readonly dialogue: Dialogue;
   readonly io: Io;
+  /** Whether a line is for the chat, and not for the model. */
+  readonly isCommand: (line: string) => boolean;
   /** Undefined until the first message. */
   conversation: string | undefined;
   model: string | undefined;
@@ -64,7 +65,7 @@ export async function showAnswer(
   interrupt.signal.addEventListener('abort', cancel);
   const steering: Promise<unknown>[] = [];
   const steer = async (text: string): Promise<void> => {
-    if (isRemoteCommand(text, chat)) {
+    if (chat.isCommand(text)) {
       chat.unsent.push(text);
       dialogue.writeLine('The command follows when the answer is done.');
       return;

@@ -93,7 +93,7 @@ const COMMANDS: Readonly<Record<string, RemoteCommand>> = {
 };
 
 /** Whether a line is for the chat, and not for the model. */
-export function isRemoteCommand(line: string, { info }: RemoteChat): boolean {
+export function isRemoteCommand(line: string, info: RemoteChat['info']): boolean {
   const [, name, argument] = /^(\/[a-z0-9-]*)(\s)?/.exec(line.trim()) ?? [];
   if (name === undefined) return /^!\s*\S/.test(line.trim());
   const isSkill = info.skills.some((skill) => name === `/${skill.name}`);
