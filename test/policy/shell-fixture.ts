@@ -117,7 +117,11 @@ export function shellFixture(): ShellFixture {
   return {
     place({ repository = false } = {}) {
       const root = path.join(base, String(count++));
-      cpSync(template, root, { recursive: true, filter: (file) => repository || path.basename(file) !== '.git' });
+      cpSync(template, root, {
+        recursive: true,
+        preserveTimestamps: true,
+        filter: (file) => repository || path.basename(file) !== '.git',
+      });
       rmSync(log, { force: true });
       return {
         root,

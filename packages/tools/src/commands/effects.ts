@@ -3,6 +3,7 @@
  * depend on each other. They report what is touched, and throw `Unclear` for whatever they do not know.
  */
 import path from 'node:path/posix';
+import { demandNoPrivate } from './repositories.ts';
 import { checkSetting, isEmpty, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
 import { isAwk, isSed } from './scripts.ts';
 import { Unclear } from './words.ts';
@@ -253,10 +254,13 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     for (const file of files.length === 0 ? ['.'] : files)
       touchTree(file, scope, (name) => name !== '.git' && name !== 'node_modules');
   },
-  /** Outside a repository it compares all files of two folders. */
-  'git diff'({ scope }, { operands }) {
+  ...each('log show', showChanges, 'git '),
+  'git diff'(call, parsed) {
+    showChanges(call, parsed);
+    const { scope } = call;
     if (kindOf('.git', { ...scope, folders: [''] }) !== 'none') return;
-    for (const file of operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
+    // Outside a repository it compares all files of two folders.
+    for (const file of parsed.operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
   },
   'git clone'({ scope }, { operands: [repository = '', folder] }) {
     const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository)?.[1];
@@ -265,8 +269,21 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   },
 };
 
-function each<T>(names: string, rule: T): Record<string, T> {
-  return Object.fromEntries(names.split(' ').map((name) => [name, rule]));
+function each<T>(names: string, rule: T, start = ''): Record<string, T> {
+  return Object.fromEntries(names.split(' ').map((name) => [start + name, rule]));
+}
+
+/** git diff, log and show. */
+function showChanges({ name, scope }: Call, { operands, options, before }: Parsed): void {
+  const isSummary = name === 'git log' || [...options].some((one) => /^--(\w*stat|name-.*)$/.test(one));
+  const isPath = (text: string, at: number): boolean => at >= before || kindOf(text, scope) !== 'none';
+  const paths = operands.filter(isPath);
+  const revisions = operands.filter((text, at) => !isPath(text, at));
+  // What is named by `COMMIT:FILE` is one file.
+  if (operands.length > 0 && operands.every((text) => /.:./.test(text))) return;
+  if (isSummary && !options.has('-p') && !options.has('--unified')) return;
+  const isStaged = options.has('--cached') || options.has('--staged');
+  demandNoPrivate(paths, name === 'git diff' && revisions.length === 0 && !isStaged, scope);
 }
 
 /** Paths may lead elsewhere from here on. */
@@ -373,7 +390,11 @@ function find(call: Call, { operands, options, values }: Parsed): void {
     ? command.findIndex((text) => /^[;+]$/.test(text)) === command.length - 1
     : args.at(-1) === '-delete';
   if (((isDelete || isExec) && !isLast) || args.includes('--')) throw new Unclear('find acts before its last test');
-  for (const root of operands.length === 0 ? ['.'] : operands) {
+  // What follows a comma is tested without what is before it.
+  const roots = args.findIndex((text) => /^[-()!,]/.test(text));
+  if (roots !== -1 && !operands.slice(roots).every((text) => /^[()!]$/.test(text)))
+    throw new Unclear('a test of find is not known');
+  for (const root of roots === 0 ? ['.'] : operands.slice(0, roots === -1 ? undefined : roots)) {
     if (isDelete) KINDS[isBounded ? 'write' : 'remove'](root, call);
     if (!isExec) continue;
     const isFile = values.some(({ option, value }) => option === '-type' && value === 'f');

@@ -25,6 +25,7 @@ import {
 import { KINDS, type Call } from './effects.ts';
 import { analyseProgram } from './programs.ts';
 import {
+  changesIn,
   checkSetting,
   deeper,
   firstScope,
@@ -35,7 +36,7 @@ import {
   type Scope,
   type Surroundings,
 } from './scope.ts';
-import { expandWord, literalText, spend, Unclear, type WordContext } from './words.ts';
+import { expandWord, isPattern, literalText, spend, Unclear, type WordContext } from './words.ts';
 
 /** Throws `Unclear` if any part of the command is not known completely. */
 export function analyseCommand(
@@ -133,13 +134,13 @@ const NAMES: Readonly<Record<string, string | undefined>> = {
 };
 
 function walkPipes(commands: readonly CommandNode[], scope: Scope): Scope {
-  const { linker } = scope.found;
+  const before = changesIn(scope);
   const walkAll = (): void => {
     for (const [at, command] of commands.entries()) walkNode(command, { ...scope, hasInput: scope.hasInput || at > 0 });
   };
   walkAll();
-  // They run at the same time, so links that one of them creates concern all.
-  if (linker !== scope.found.linker) walkAll();
+  // They run at the same time, so what one of them changes concerns all.
+  if (changesIn(scope) !== before) walkAll();
   return scope;
 }
 
@@ -156,10 +157,14 @@ function walkIf({ clause, then, elif, else: otherwise }: If, scope: Scope): Scop
 
 function walkFor({ name: { text: name }, wordlist, body }: For, scope: Scope): Scope {
   if (!isVariable(name, scope) || !wordlist) throw new Unclear('the variable of a loop is not known');
+  const context = wordContext(scope);
   let here = scope;
-  for (const value of wordlist.flatMap((word) => expandWord(word.text, wordContext(scope)))) {
-    const after = walkList(body.commands, { ...here, variables: new Map([...scope.variables, [name, value]]) });
-    here = inEither(scope, here, after);
+  for (const { text: word } of wordlist) {
+    const isMatch = isPattern(word, context);
+    for (const text of expandWord(word, context)) {
+      const variables = new Map([...scope.variables, [name, { text, isMatch }]]);
+      here = inEither(scope, here, walkList(body.commands, { ...here, variables }));
+    }
   }
   return here;
 }
@@ -186,7 +191,7 @@ function assignedOnce(script: SyntaxNode): ReadonlySet<string> {
 }
 
 /** Assignments before a command, or without one. Returns the variables that they set. */
-function assigned({ name: program, prefix }: Command, scope: Scope): ReadonlyMap<string, string> {
+function assigned({ name: program, prefix }: Command, scope: Scope): Scope['variables'] {
   const variables = new Map(scope.variables);
   for (const part of prefix) {
     if (part.type !== 'Assignment') continue;
@@ -194,7 +199,7 @@ function assigned({ name: program, prefix }: Command, scope: Scope): ReadonlyMap
     const value = literalText(raw, wordContext(scope));
     if (program) checkSetting(`${name}=${value}`);
     else if (!isVariable(name, scope)) throw new Unclear(`the variable ${part.text} may have a meaning`);
-    else variables.set(name, value);
+    else variables.set(name, { text: value, isMatch: false });
   }
   return variables;
 }

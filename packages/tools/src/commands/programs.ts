@@ -25,7 +25,8 @@ import {
   type Kind,
   type Parsed,
 } from './effects.ts';
-import { inFolder, mayEnterRepository, note } from './scope.ts';
+import { mayEnterRepository } from './repositories.ts';
+import { inFolder, note } from './scope.ts';
 import { Unclear } from './words.ts';
 
 const DIFF = `[pw] --stat --shortstat --numstat --name-only --name-status --color= --no-color --unified= --diff-filter:text -S:text -G:text

@@ -1,7 +1,6 @@
 /* What a part of a command sees, and what was found about it: programs, paths and addresses. */
-import path from 'node:path/posix';
 import type { CommandFacts, Program } from '@treadle/core/policy';
-import { Unclear, type Budget, type Files } from './words.ts';
+import { Unclear, type Budget, type Files, type Value } from './words.ts';
 
 export interface Surroundings {
   /** The folder that the command runs in, absolute. */
@@ -19,7 +18,7 @@ interface Findings {
   readonly urls: Set<string>;
   /** The program that may have created links. */
   linker?: string;
-  /** Where git looks for repositories inside may have changed: by itself, or because an archive has brought some. */
+  /** Where git looks for repositories inside may have changed: by itself, or because an archive or .gitmodules leads to some. */
   newRepositories?: 'named' | 'unpacked';
 }
 
@@ -27,7 +26,7 @@ export interface Scope extends Surroundings {
   readonly found: Findings;
   /** Folders that it may run in: absolute, or as seen from the one of the command. */
   readonly folders: readonly string[];
-  readonly variables: ReadonlyMap<string, string>;
+  readonly variables: ReadonlyMap<string, Value>;
   /** Names of variables that are assigned at one place only. */
   readonly once: ReadonlySet<string>;
   /** The shell may not be bash. */
@@ -93,10 +92,17 @@ export function touch(type: 'read' | 'write', file: string, scope: Scope): void 
 /** Reports a path that is touched wherever it leads. */
 export function note(type: 'read' | 'write', file: string, { found, folders }: Scope): void {
   if (file === '') throw new Unclear('a path is empty');
+  if (type === 'write' && /\.gitmodules$/i.test(file)) found.newRepositories = 'unpacked';
   for (const base of folders) {
     const name = joined(base, file.startsWith('~') ? `./${file}` : file);
     found.touches.set(`${type} ${name}`, { type, path: name });
   }
+}
+
+/** Differs when a part of the command has changed something that other parts look at. */
+export function changesIn({ found: { touches, linker, newRepositories } }: Scope): string {
+  const writes = [...touches.values()].filter(({ type }) => type === 'write');
+  return `${writes.length} ${linker} ${newRepositories}`;
 }
 
 export function kindOf(file: string, scope: Scope): 'file' | 'folder' | 'link' | 'none' | 'unknown' {
@@ -142,41 +148,4 @@ export function isEmpty(file: string, scope: Scope): boolean {
   return places.length === 0
     ? kindOf(file, scope) === 'none'
     : places.every((one) => scope.files.namesIn(one).length === 0);
-}
-
-/* Repositories in the folder, whose settings may name programs. */
-
-/** The mode of an entry of the index that is a repository inside. */
-const GITLINK = Buffer.from([0, 0, 0xe0, 0]);
-
-/** Without .gitmodules in the folder, git reads the one of the index or of the last commit. */
-function mayHaveModules(folder: string, files: Files): boolean {
-  // In a worktree, .git is a file that names a folder.
-  const named = /^gitdir: (.+)$/m.exec(files.bytesOf(`${folder}/.git`).toString())?.[1] ?? '.git';
-  const index = files.bytesOf(path.resolve(folder, named, 'index'));
-  return index.includes(GITLINK) || index.includes('.gitmodules');
-}
-
-/** Whether it is in another repository than that of the command, or behind a link. */
-function isElsewhere(base: string, { folder, files }: Scope): boolean {
-  const relative = base.startsWith('/') ? path.relative(folder!, base) : base;
-  const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
-  return parts.some((part, at) => {
-    const place = [folder, ...parts.slice(0, at + 1)].join('/');
-    return part === '..' || files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
-  });
-}
-
-/** Commands of git that never look into a repository inside. */
-const STAYS = /^(blame|branch|clean|fetch|grep|log|ls-files|push|remote|rev-parse|show|tag|worktree)$/;
-
-/** Whether git may find settings that run programs. `isChange`: the command brings commits, which have settings of submodules too. */
-export function mayEnterRepository(verb: string, isChange: boolean, scope: Scope): boolean {
-  const { folder, folders, files, found } = scope;
-  if ([...found.touches.values()].some((one) => one.type === 'write' && /\.gitmodules$/i.test(one.path))) return true;
-  if (folder === undefined) return false;
-  if (files.kindOf(`${folder}/.gitmodules`) !== undefined || mayHaveModules(folder, files)) return true;
-  if (folders.some((base) => isElsewhere(base, scope))) return true;
-  if (STAYS.test(verb) || (!isChange && !found.newRepositories)) return false;
-  return found.newRepositories === 'unpacked' || files.hasRepositoryBelow(folder);
 }

@@ -31,12 +31,18 @@ export function spend(budget: Budget, count: number, what: 'steps' | 'entries' =
 
 /** What the words of a command mean at one place of it. */
 export interface WordContext {
-  readonly variables: ReadonlyMap<string, string>;
+  readonly variables: ReadonlyMap<string, Value>;
   /** A shell that may not be bash. */
   readonly posix: boolean;
   /** The only folder that globs can start at, absolute. Undefined: it is not known. */
   readonly folder: string | undefined;
   readonly files: Files;
+}
+
+/** What a variable holds. `isMatch`: the name of a file, which may be another one when the command runs. */
+export interface Value {
+  readonly text: string;
+  readonly isMatch: boolean;
 }
 
 type Piece = { readonly text: string; readonly isGlob: boolean };
@@ -56,6 +62,10 @@ export function expandWord(raw: string, context: WordContext): readonly string[]
   if (pieces[0]!.isGlob || text.startsWith('-') || text === '')
     throw new Unclear(`the pattern ${raw} does not begin with the name of a folder or file`);
   return matchesOf(pieces, text, context);
+}
+
+export function isPattern(raw: string, context: WordContext): boolean {
+  return quotedDocument(raw) === undefined && readWord(raw, context).some(({ isGlob }) => isGlob);
 }
 
 /** The text of a word that becomes one argument and matches no files: a value, the target of a redirection. */
@@ -137,11 +147,11 @@ function readWord(raw: string, context: WordContext): Piece[] {
 
   function variable(how: 'quoted' | 'bare'): string {
     const found = take(/\$(?:([a-z]\w*)|\{[a-z]\w*\})/y);
-    const value = found && context.variables.get(found.replaceAll(/[${}]/g, ''));
+    const value = found === undefined ? found : context.variables.get(found.replaceAll(/[${}]/g, ''));
     if (value === undefined) throw new Unclear(`${found ?? raw} is computed`);
-    if (how === 'bare' && (value === '' || /[\s*?[\\]/.test(value)))
+    if (how === 'bare' && (value.isMatch || value.text === '' || /[\s*?[\\]/.test(value.text)))
       throw new Unclear(`the shell splits or expands the value of ${found}`);
-    return value;
+    return value.text;
   }
 }
 
@@ -153,6 +163,8 @@ export interface Files {
   readonly isUsed: boolean;
   /** Undefined: there is nothing of that name. */
   kindOf(file: string): 'file' | 'folder' | 'link' | undefined;
+  /** Whether a file has this size, and this time of its last change. */
+  isUnchanged(file: string, size: number, seconds: number): boolean;
   /** The bytes of a file, empty if there is none. Throws `Unclear` if it is too large. */
   bytesOf(file: string): Buffer;
   /** Throws `NeedsFiles` if folders must not be read here. */
@@ -182,6 +194,11 @@ export function filesWith(budget: Budget, { mayList }: { readonly mayList: boole
       }
       if (!found) return undefined;
       return found.isSymbolicLink() ? 'link' : found.isDirectory() ? 'folder' : 'file';
+    },
+    isUnchanged(file, size, seconds) {
+      isUsed = true;
+      const found = lstatSync(file, { throwIfNoEntry: false });
+      return found?.size === size && Math.floor(found.mtimeMs / 1000) === seconds;
     },
     bytesOf(file) {
       isUsed = true;
