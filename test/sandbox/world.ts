@@ -18,7 +18,7 @@ import { createServer, type AddressInfo, type Server } from 'node:net';
 import { networkInterfaces, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { local, type Ops } from '@treadle/tools';
-import type { Attack } from './attacks.ts';
+import type { Attack } from './attack.ts';
 
 const SECRET = 'sk-attack-secret';
 
