@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { waiting, walkInSlices, type Model, type Tool } from '@treadle/core';
+import { churnMap } from '@treadle/core/churn';
 import { resourceKeeper } from '@treadle/store';
 import type { AgentRegistry } from '@treadle/core/named-agents';
 import type { CallableAgents } from '@treadle/tools';
@@ -212,7 +213,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     kept,
     startRun: (...started) => startRun(...started),
     stopRun: (runId, { tenant, subject, scopes }) => allRuns.cancel(runId, { tenant, key: subject, scopes }),
-    driven: new Map(),
+    driven: churnMap(),
     runs: activeRuns({
       max: maxConcurrentRuns,
       ...(maxPerTenant !== undefined && { maxPerTenant }),

@@ -10,6 +10,7 @@ import type {
   StartingCall,
   Tool,
 } from '@treadle/core';
+import { churnSet, type ChurnMap } from '@treadle/core/churn';
 import { didYouMean } from '@treadle/core/nearest';
 import type { AgentBounds, AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
 import type { Skill } from '@treadle/core/skills';
@@ -192,7 +193,7 @@ export interface Engine {
   readonly stopRun?: (runId: string, caller: Principal) => Promise<void>;
   readonly runs: ActiveRuns;
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
-  readonly driven: Map<string, RunControls>;
+  readonly driven: ChurnMap<string, RunControls>;
   readonly log: Logger;
   /** Absent: nothing is counted. */
   readonly metrics?: ServerMetrics;
@@ -259,7 +260,7 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
           : `You have ${own} runs in progress, which is your limit. Retry when one has ended.`,
       ),
   });
-  const active = new Set<ActiveRun>();
+  const active = churnSet<ActiveRun>();
   let isClosed = false;
 
   function capacityFor(tenant: string, free: () => void): Capacity {
@@ -283,8 +284,7 @@ export function activeRuns({ memory = memoryLimit({ max: Infinity }), ...limits 
       return reserved.count;
     },
     add(run) {
-      active.add(run);
-      const remove = (): void => void active.delete(run);
+      const remove = active.add(run);
       run.finished.then(remove, remove);
       // Its request was being planned when the server began to shut down.
       if (isClosed) run.detach();

@@ -1,6 +1,7 @@
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import { systemClock, TreadleError, type Clock } from '@treadle/core';
+import { churnSet } from '@treadle/core/churn';
 
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI and for agents, `agents:write` to change their definitions, `tools:execute` for the tools that run on the server,
@@ -81,7 +82,7 @@ export interface Keys {
 export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'> = systemClock): Keys {
   let known = checkedKeys(initial);
   let find = keyring(initial);
-  const listeners = new Set<() => void>();
+  const listeners = churnSet<() => void>();
   const isExpired = ({ expiresAt = Infinity }: KnownKey): boolean => clock.now() >= expiresAt;
   const keys: Keys & { areRequired: boolean; tenants: number } = {
     areRequired: known.length > 0,
@@ -107,10 +108,7 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
       keys.tenants = tenantsOf(known);
       for (const listener of listeners) listener();
     },
-    onReplaced(listener) {
-      listeners.add(listener);
-      return () => void listeners.delete(listener);
-    },
+    onReplaced: (listener) => listeners.add(listener),
   };
   return keys;
 }

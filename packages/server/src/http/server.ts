@@ -10,6 +10,7 @@ import type { AddressInfo, Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { getRequestListener } from '@hono/node-server';
 import { messageOf, systemClock, TreadleError, type Clock } from '@treadle/core';
+import { churnSet } from '@treadle/core/churn';
 import { memoryQuotas, type QuotaStore } from '@treadle/store';
 import type { Logger } from 'pino';
 import { ApiError, badRequest, errorBody, shuttingDown } from '../api-error.ts';
@@ -383,7 +384,7 @@ const URGENT = { isUrgent: true };
  */
 function trackConnections(server: HttpServer): Connections {
   const connections = new Map<Socket, Connection>();
-  const responses = new Set<ServerResponse | MessageAnswer>();
+  const responses = churnSet<ServerResponse | MessageAnswer>();
   let isClosing = false;
   let waiting: (() => void)[] = [];
   /** Requests that wait for the next turn. */
@@ -418,10 +419,10 @@ function trackConnections(server: HttpServer): Connections {
       const start = (): void => {
         // It was closed while the request waited for its turn.
         if (socket.destroyed) return;
-        if (!connection.isLate) responses.add(outgoing);
+        const removeResponse = connection.isLate ? undefined : responses.add(outgoing);
         if (isClosing) outgoing.shouldKeepAlive = false;
         outgoing.once('close', () => {
-          responses.delete(outgoing);
+          removeResponse?.();
           if (connection.waiting.length === MOST_WAITING) socket.resume();
           const next = connection.waiting.shift();
           connection.isBusy = next !== undefined;

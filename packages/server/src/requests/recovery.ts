@@ -1,4 +1,5 @@
 import { waiting, walkInSlices, type RunSummary } from '@treadle/core';
+import type { ChurnMap } from '@treadle/core/churn';
 import type { RequestRecord, UnfinishedRequest } from '@treadle/store';
 import type { Capacity, Engine } from '../engine/engine.ts';
 import { isDrivenElsewhere, isTooMuch } from './interruption.ts';
@@ -35,7 +36,7 @@ export interface RequestRecovery {
 export interface Resuming {
   apiOf(record: Pick<RequestRecord, 'kind'>): RequestApi | undefined;
   /** The requests that this process drives, by the id of their record. */
-  readonly active: ReadonlyMap<string, Promise<StoredEnd>>;
+  readonly active: Pick<ChurnMap<string, Promise<StoredEnd>>, 'get' | 'has'>;
   readonly postponed: Postponements;
   takeOver(
     record: UnfinishedRequest,

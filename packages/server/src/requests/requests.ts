@@ -9,6 +9,7 @@ import {
   type Model,
   type State,
 } from '@treadle/core';
+import { churnMap } from '@treadle/core/churn';
 import type { IdempotencyKey, RequestRecord, UnfinishedRequest } from '@treadle/store';
 import { isStoreFailure } from '../api-error.ts';
 import { addToConversation, isBusy, type AddedRecord } from '../history/conversation-records.ts';
@@ -294,7 +295,7 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
   const { store, runs, log, driven } = engine;
   const records = store.requests;
   const apis = new Map<string, RequestApi>();
-  const active = new Map<string, Promise<StoredEnd>>();
+  const active = churnMap<string, Promise<StoredEnd>>();
   const apiOf = ({ kind }: Pick<RequestRecord, 'kind'>): RequestApi | undefined => apis.get(kind);
   const postponed: Postponements = new Map();
   const recovery = requestRecovery(engine, { apiOf, active, postponed, takeOver, resumeTaken });

@@ -1,4 +1,5 @@
 import { TreadleError, type Lease } from '@treadle/core';
+import { churnMap, type ChurnMap } from '@treadle/core/churn';
 import { leaseLost } from '../records/errors.ts';
 import { bytes, text, type Database } from './connection.ts';
 import { isDisconnected, storeError } from './failure.ts';
@@ -17,7 +18,7 @@ export interface HeldLease {
 /** The leases that this store holds, and their renewal: rules 3 to 5 of `Leases`. */
 export interface HeldLeases {
   /** As far as the store has noticed, by nonce. */
-  readonly held: ReadonlyMap<string, HeldLease>;
+  readonly held: Pick<ChurnMap<string, HeldLease>, 'get' | 'has' | 'size' | 'keys' | 'values'>;
   /** Those that were released, but could not be ended yet. */
   readonly unreleased: Map<string, HeldLease>;
   readonly heldAs: (lease: Lease) => HeldLease | undefined;
@@ -48,7 +49,7 @@ interface HeldLeasesParts extends LeaseOptions {
 }
 
 export function openHeldLeases(db: Database, { holderId, end, ttlMs, holder, retryMs }: HeldLeasesParts): HeldLeases {
-  const held = new Map<string, HeldLease>();
+  const held = churnMap<string, HeldLease>();
   const unreleased = new Map<string, HeldLease>();
   /** By their signals, which copies of a lease have too. */
   const bySignal = new WeakMap<AbortSignal, HeldLease>();

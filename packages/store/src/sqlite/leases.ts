@@ -1,5 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { systemClock, type Clock, type Lease, type TreadleError } from '@treadle/core';
+import { churnMap, type ChurnMap } from '@treadle/core/churn';
 import { leaseLost, runDriven, storeClosed } from '../records/errors.ts';
 import type { FoundHolder } from '../records/watch-holders.ts';
 import { openDrivenRuns, type DrivenRuns, type LeaseOptions, type LeaseRow, type Times } from './driven-runs.ts';
@@ -77,7 +78,7 @@ export function openLeases(
   );
   const deleteLease = db.prepare('DELETE FROM leases WHERE token = ?');
   /** Leases that this store holds, as far as it has noticed, by token. */
-  const held = new Map<number, HeldLease>();
+  const held = churnMap<number, HeldLease>();
   /** Tokens that were released, but whose rows could not be deleted yet. */
   const unreleased = new Set<number>();
   let cancelTimer: (() => void) | undefined;
@@ -208,7 +209,7 @@ interface Renewals {
 }
 
 interface RenewalsParts {
-  readonly held: Map<number, HeldLease>;
+  readonly held: ChurnMap<number, HeldLease>;
   readonly unreleased: Set<number>;
   readonly times: () => Times;
   readonly ttlMs: number;

@@ -2,6 +2,7 @@ import type { Readable, Writable } from 'node:stream';
 import type { JSONRPCMessage } from '@modelcontextprotocol/server';
 import { serveStdio, StdioServerTransport } from '@modelcontextprotocol/server/stdio';
 import type { Model, Tool } from '@treadle/core';
+import { churnMap } from '@treadle/core/churn';
 import type { Logger } from 'pino';
 import { activeRuns, type Engine, type ServerStore } from '../../engine/engine.ts';
 import { registeredTools } from '../../engine/executors.ts';
@@ -65,7 +66,7 @@ export function mcpStdioServer(options: McpStdioOptions): McpStdioServer {
     ...(options.policy && { policy: options.policy }),
     everyRun: everyRunOptions(options),
     runs: activeRuns({ max: 1_000 }),
-    driven: new Map(),
+    driven: churnMap(),
     log,
   };
   const stored = requests(engine);

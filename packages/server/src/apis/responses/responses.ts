@@ -1,4 +1,5 @@
 import { requestTokens, type RunSummary } from '@treadle/core';
+import { churnMap } from '@treadle/core/churn';
 import type { OwnedRequest, RequestRecord, UsedKey } from '@treadle/store';
 import { ApiError } from '../../api-error.ts';
 import { itemsOfRecord, searchText } from '../../history/record-items.ts';
@@ -108,7 +109,7 @@ export function responses(
   const { store, runs } = engine;
   const records = store.requests;
   const streams = storedStreams(engine);
-  const active = new Map<string, ActiveResponse>();
+  const active = churnMap<string, ActiveResponse>();
   const sealFor = tenantSeals(store, 'reasoning', reasoningSeal);
   const compactionSealFor = tenantSeals(store, 'compaction', tenantSeal);
   const conversations = requestConversations({ store, sealFor, compactionSealFor });
