@@ -106,6 +106,14 @@ async function addAccounts(store: Store, time: string): Promise<void> {
   await ledger.settle(`run${time}/t1.tool.1`, { calls: 1 });
   await store.rates.add(`ann\u0000${time}`, Date.now(), 2, 5);
   await store.secretKey(`cursors${time}`);
+  await store.schedules.add({
+    tenant: 'acme',
+    name: `nightly\u0000${time}`,
+    definition: { a: ODD },
+    state: [1],
+    dueAt: 5,
+  });
+  await store.schedules.add({ tenant: 'acme', name: `never${time}`, definition: null, state: null });
   await store.keptProcesses.keep(`run${time}`, [{ pid: 4_711, start: '1', place: 'here' } as never]);
 }
 

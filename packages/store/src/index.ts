@@ -57,6 +57,7 @@ export {
 } from './run-file.ts';
 export { fileSecrets, memorySecrets, type Secrets } from './secrets.ts';
 export { encodeInput } from './records/input.ts';
+export type { ScheduleContent, ScheduleStore, StoredSchedule } from './ports/schedules.ts';
 export { openStore } from './open.ts';
 export { postgresStore, type PostgresOptions, type PostgresStore } from './postgres/store.ts';
 export type { StoredRuns } from './ports/runs.ts';

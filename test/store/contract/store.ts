@@ -15,6 +15,7 @@ import { quotasContract } from './quotas.ts';
 import { ratesContract } from './rates.ts';
 import { requestRunsContract } from './request-runs.ts';
 import { requestsContract } from './requests.ts';
+import { schedulesContract } from './schedules.ts';
 import { streamsContract } from './streams.ts';
 import { textsContract } from './texts.ts';
 import type { TempStores } from './temp-stores.ts';
@@ -38,5 +39,6 @@ export function storeContract(name: string, tempStore: () => Promise<TempStores>
   describe(`${name}: inbox`, () => void inboxContract(tempStore));
   describe(`${name}: budgets`, () => void budgetsContract(tempStore));
   describe(`${name}: rates`, () => void ratesContract(tempStore));
+  describe(`${name}: schedules`, () => void schedulesContract(tempStore));
   describe(`${name}: quotas`, () => void quotasContract(tempStore));
 }

@@ -104,6 +104,18 @@ export const TABLES: readonly Table[] = [
     columns: { id: 'number', tenant: 'name', memory: 'name', session: 'name', subject: 'name', until: 'number' },
     key: ['id'],
   },
+  {
+    name: 'schedules',
+    columns: {
+      tenant: 'name',
+      name: 'name',
+      definition: 'text',
+      state: 'text',
+      due_at: 'number',
+      version: 'text',
+    },
+    key: ['tenant', 'name'],
+  },
   { name: 'secret_keys', columns: { name: 'name', key: 'bytes' }, key: ['name'] },
 ];
 

@@ -9,6 +9,7 @@ import type { NoticeStore } from './notices.ts';
 import type { QuotaStore } from './quotas.ts';
 import type { RequestStore } from './requests.ts';
 import type { StoredRuns } from './runs.ts';
+import type { ScheduleStore } from './schedules.ts';
 import type { StreamStore } from './streams.ts';
 
 /**
@@ -42,6 +43,8 @@ export interface Store extends StoredRuns, SecretKeys {
   readonly budgets: Budgets;
   /** Counts calls for the rates of a policy, for all processes with this store. */
   readonly rates: RateStore;
+  /** What starts runs by itself. */
+  readonly schedules: ScheduleStore;
   /** What clients may use of servers. */
   readonly quotas: QuotaStore;
   /**

@@ -1,6 +1,7 @@
 import { APPEND_FUNCTION, NOTING_APPEND_FUNCTION } from './append-function.ts';
 import { MEMORY_MIGRATIONS } from './memory.ts';
 import { METRIC_MIGRATIONS } from './metrics.ts';
+import { SCHEDULE_MIGRATION } from './schedules.ts';
 import type { Migration } from './migrate.ts';
 
 /*
@@ -734,4 +735,5 @@ export const MIGRATIONS: readonly Migration[] = [
   ...METRIC_MIGRATIONS,
   NOTING_APPEND_FUNCTION,
   ...MEMORY_MIGRATIONS,
+  SCHEDULE_MIGRATION,
 ];

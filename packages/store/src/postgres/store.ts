@@ -18,6 +18,7 @@ import { openRequests } from './requests.ts';
 import { runQueue, type RunQueue } from './run-queue.ts';
 import { openRuns } from './runs.ts';
 import { migrate, type MigrateOptions } from './migrate.ts';
+import { openSchedules } from './schedules.ts';
 import { openStreams } from './streams.ts';
 
 export interface PostgresOptions {
@@ -190,6 +191,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
     budgets: openBudgets(db, Date.now),
     rates: openRates(db),
     quotas: openQuotas(db),
+    schedules: openSchedules(db, changes),
     secretKey: openKeys(db),
     readPage: entries.readPage,
     entriesWith: (runId, field, value) => entries.find(runId, `${JSON.stringify(field)}:${JSON.stringify(value)}`),

@@ -15,6 +15,7 @@ import { createMetricTables } from './metrics.ts';
 import { DatabaseSync } from './node-sqlite.ts';
 import { createQuotaTable } from './quotas.ts';
 import { createRateTable } from './rates.ts';
+import { SCHEDULE_TABLE } from './schedules.ts';
 
 /** Marks the file as a store of Treadle: "Trdl". */
 const APPLICATION = 0x54_72_64_6c;
@@ -248,6 +249,7 @@ const MIGRATIONS: readonly (string | ((db: DatabaseSync, readable: ReadableEntri
   createQuotaTable,
   createMetricTables,
   createMemoryTables,
+  SCHEDULE_TABLE,
 ];
 
 /** The version of the tables. */

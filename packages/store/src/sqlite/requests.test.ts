@@ -147,11 +147,11 @@ test('requests of earlier versions get the kind that their id tells', async () =
             ALTER TABLE conversations DROP COLUMN instructions; DROP TABLE kept_processes; DROP TABLE quotas;
             DROP TRIGGER metric_run_added; DROP TRIGGER metric_run_stopped; DROP TRIGGER metric_run_deleted;
             DROP TABLE memory_words; DROP TABLE memories; DROP TABLE memory_vectors; DROP TABLE memory_forgotten;
-            DROP TABLE metric_hours; DROP TABLE metric_runs; DROP TABLE metric_notes;
+            DROP TABLE metric_hours; DROP TABLE metric_runs; DROP TABLE metric_notes; DROP TABLE schedules;
             DROP TABLE budget_definitions; DROP TABLE budget_usage; DROP TABLE reservations;
             DROP INDEX runs_by_session; DROP INDEX runs_by_task; ALTER TABLE runs DROP COLUMN session;
             ALTER TABLE runs DROP COLUMN task; ALTER TABLE runs DROP COLUMN labels;
-            PRAGMA user_version = ${VERSION - 8}`);
+            PRAGMA user_version = ${VERSION - 9}`);
   createBudgetTables(raw);
   const store = temp.open();
   const found = await Promise.all(kinds.map(([id]) => store.requests.head('acme', id)));

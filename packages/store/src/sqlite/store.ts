@@ -28,6 +28,7 @@ import { openRates } from './rates.ts';
 import { openRequests } from './requests.ts';
 import { openRuns } from './runs.ts';
 import { watchHolders } from '../records/watch-holders.ts';
+import { openSchedules } from './schedules.ts';
 import { openSharedTexts } from './shared-texts.ts';
 import { openStreams } from './streams.ts';
 import { openWal, type Wal } from './wal.ts';
@@ -129,6 +130,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
   const kept = openKeptProcesses(db, commit, machine);
   const budgets = openBudgets(db, { write: commit.write, read: reading, now });
   const metrics = openMetrics(db, { write: commit.write, memories });
+  const schedules = openSchedules(db, { commit, changes });
 
   let closing: Promise<void> | undefined;
 
@@ -169,6 +171,11 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
     budgets,
     rates: openRates(db, commit),
     quotas: openQuotas(db, { write: commit.write, now }),
+    schedules: {
+      ...schedules,
+      get: (tenant, name) => reading(() => schedules.get(tenant, name)),
+      list: () => reading(schedules.list),
+    },
     secretKey: openKeys(db, commit),
     readPage: (runId, from) => reading(() => entries.readPageFrom(runId, from)),
     entriesWith: (runId, field, value) =>
