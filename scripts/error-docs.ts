@@ -369,6 +369,16 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
     'There is no workflow with this name, or the run is not one of it.',
     'Use one of the workflows that the message lists.',
   ],
+  trigger_not_found: [404, 'There is no trigger with this name for requests.', 'Check the path, and `[[triggers]]`.'],
+  invalid_signature: [
+    401,
+    'The request of a trigger is not signed, or not with its secret.',
+    'Sign it as the page says.',
+  ],
+  schedule_not_found: [404, 'There is no schedule with this name.', 'Use one that `GET /v1/schedules` lists.'],
+  schedule_exists: [409, 'There is a schedule with this name.', 'Delete it, or choose another name.'],
+  schedule_configured: [409, 'The schedule is in the configuration of the server.', 'Change it there.'],
+  too_many_schedules: [400, 'The tenant has 1,000 schedules.', 'Delete some.'],
   agents_not_writable: [
     403,
     'Definitions of agents cannot be changed over HTTP.',

@@ -26,6 +26,8 @@ import type { KeptLog } from './apis/logs/wire.ts';
 import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import type { ServerDevices } from './apis/devices/routes.ts';
+import { checkedSchedules, type GivenSchedule } from './schedules/definition.ts';
+import { checkTriggers, type TriggerOptions } from './schedules/triggers.ts';
 import type { ApiKey } from './http/keys.ts';
 import type { Metrics } from './http/metrics.ts';
 import type { TestModel } from './server-routes.ts';
@@ -78,6 +80,13 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
    * `@treadle/tools/agents`, or `agentRegistry` of `@treadle/core/named-agents`. They may use `tools`, under `policy`.
    */
   readonly namedAgents?: AgentRegistry & Partial<AgentWriter>;
+  /**
+   * Start workflows and agents of `namedAgents` at times. `key`: the name of the key of `keys` as which their runs are started; it
+   * is required if there are keys. All servers with one store need the same ones.
+   */
+  readonly schedules?: readonly (GivenSchedule & { readonly key?: string | undefined })[];
+  /** Events that start workflows and agents. All servers with one store need the same ones. */
+  readonly triggers?: readonly TriggerOptions[];
   /** Settings of `namedAgents`. */
   readonly agentSettings?: AgentSettings;
   /** Finds out whether a model works: `POST /v1/server/test`. Default: models cannot be tested over HTTP. */
@@ -177,6 +186,8 @@ export type ReplaceableOptions = Pick<
   | 'agents'
   | 'namedAgents'
   | 'agentSettings'
+  | 'schedules'
+  | 'triggers'
   | 'testModel'
   | 'waitForAnswers'
   | 'recordUnstored'
@@ -205,6 +216,8 @@ const REPLACEABLE: { readonly [Name in keyof Required<ReplaceableOptions>]: true
   agents: true,
   namedAgents: true,
   agentSettings: true,
+  schedules: true,
+  triggers: true,
   testModel: true,
   waitForAnswers: true,
   recordUnstored: true,
@@ -277,6 +290,8 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   agents: 'array',
   namedAgents: '.get',
   agentSettings: 'object',
+  schedules: 'array',
+  triggers: 'array',
   guardrails: 'object',
   verifyAnswer: 'function',
   audit: '.rejectedAnswer',
@@ -361,6 +376,24 @@ export function checkServerOptions(options: TreadleServerOptions): void {
   }
   if (options.mcp?.agents) checkMcpNames(tools, options.mcp.agents);
   checkInstructions(options);
+  checkSchedules(options);
+}
+
+function checkSchedules({ schedules = [], triggers = [], keys = [] }: TreadleServerOptions): void {
+  checkedSchedules(schedules);
+  checkTriggers(triggers);
+  const starters = [
+    ...schedules.map((one) => ['schedule', one] as const),
+    ...triggers.map((one) => ['trigger', one] as const),
+  ];
+  for (const [kind, { name, key }] of starters) {
+    if (key === undefined ? keys.length === 0 : keys.some((one) => one.name === key)) continue;
+    const names = keys.map((one) => one.name).join(', ') || 'none';
+    const why = key === undefined ? 'has no key' : `names the key "${key}", which does not exist`;
+    throw invalidOption(
+      `The ${kind} "${name}" ${why}. Set "key" to the name of the key as which it starts runs: ${names}.`,
+    );
+  }
 }
 
 function checkInstructions({ instructions = {}, models: { models }, ...options }: TreadleServerOptions): void {

@@ -7,6 +7,8 @@ import type { CallableAgents } from '@treadle/tools';
 import type { Logger } from 'pino';
 import { invocations } from './apis/agents/invocations.ts';
 import { workflowRoutes } from './apis/workflows/routes.ts';
+import { scheduleRoutes } from './apis/schedules/routes.ts';
+import { triggerRoutes } from './apis/schedules/trigger-routes.ts';
 import { agentRoutes, agentsOf, type AgentWriter } from './apis/agents/routes.ts';
 import { completions } from './apis/completions/completions.ts';
 import { completionRoutes } from './apis/completions/routes.ts';
@@ -26,7 +28,7 @@ import { readEntries } from './engine/stored-reads.ts';
 import { RECOVERED } from './requests/recovery.ts';
 import { onlyParked } from './requests/run.ts';
 import { requests, type RequestKind, type Requests } from './requests/requests.ts';
-import { checkWebhooks, sendWebhooks } from './engine/webhooks.ts';
+import { checkWebhooks, handleNotices, webhookSender } from './engine/webhooks.ts';
 import { memoryLimit, streamLimit } from './http/limits.ts';
 import { serverKeys, type ApiKey, type Keys } from './http/keys.ts';
 import { newLog } from './http/log.ts';
@@ -55,6 +57,10 @@ import {
   type ReplaceableOptions,
   type TreadleServerOptions,
 } from './server-options.ts';
+import { checkedSchedules } from './schedules/definition.ts';
+import { scheduler, type ConfiguredSchedule } from './schedules/scheduler.ts';
+import { starterCaller } from './schedules/starter.ts';
+import { eventTriggers } from './schedules/triggers.ts';
 import { serverRoutes } from './server-routes.ts';
 
 export interface TreadleServer {
@@ -181,6 +187,13 @@ export function serverAgents(options: () => ReplaceableOptions, models: readonly
 
 const NO_TOOLS: readonly Tool[] = [];
 
+function configuredSchedules({ schedules = [] }: ReplaceableOptions): ReadonlyMap<string, ConfiguredSchedule> {
+  const keys = new Map(schedules.map(({ name, key = '' }) => [name, key]));
+  return new Map(
+    Array.from(checkedSchedules(schedules), ([name, definition]) => [name, { ...definition, key: keys.get(name)! }]),
+  );
+}
+
 /** The labels of tools that every request has. */
 function defaultLabels({ defaultTools = [], mcpServers = {} }: ReplaceableOptions): readonly string[] {
   return [...(defaultTools.length > 0 ? [OWN_LABEL] : []), ...(mcpServers.defaults ?? [])];
@@ -249,6 +262,24 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
   const invoking = invocations({ engine, stored });
+  const scheduling = scheduler({ engine, invocations: invoking, keys });
+  scheduling.configure(configuredSchedules(options));
+  const triggering = eventTriggers({
+    engine,
+    invocations: invoking,
+    whenEnded: stored.whenEnded,
+    callerOf: ({ name, key }) => starterCaller(keys, { log, kind: 'trigger', name, key }),
+  });
+  triggering.configure(options.triggers ?? []);
+  const noticing = handleNotices({ store, log });
+  const { webhooks } = options;
+  const sending = new AbortController();
+  const sender = webhooks && webhookSender(webhooks, { store, signal: sending.signal });
+  const stopNoticing = (): Promise<void> => {
+    sending.abort();
+    return noticing.stop();
+  };
+  const watchRuns = (): void => noticing.setHandlers([sender, triggering.handler()].filter((one) => one !== undefined));
   const writer = (): AgentWriter | undefined => {
     const { namedAgents, agentSettings } = current;
     if (!agentSettings?.writable || !namedAgents?.write || !namedAgents.remove) return undefined;
@@ -302,6 +333,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       ...runsRoutes({ runs: allRuns, maxBodyBytes, heartbeatMs, stopping: stopping.signal }),
       ...agentRoutes({ engine, invocations: invoking, writer, maxBodyBytes, heartbeatMs }),
       ...workflowRoutes({ engine, invocations: invoking, runs: allRuns, maxBodyBytes, heartbeatMs }),
+      ...triggerRoutes({ triggers: triggering, maxBodyBytes }),
+      ...scheduleRoutes({ engine, scheduler: scheduling, invocations: invoking, maxBodyBytes }),
       ...serverRoutes({
         offer: () => current,
         agents: (caller) => agentsOf(engine, caller),
@@ -360,23 +393,25 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   let listening: ReturnType<TreadleServer['listen']> | undefined;
   let isClosed = false;
   let stopBackgroundTasks = (): void => {};
-  let stopWebhooks = async (): Promise<void> => {};
   let stopInbox = (): void => {};
 
   async function startListening(): ReturnType<TreadleServer['listen']> {
     const address = await server.listen();
     // Before any run is resumed, so that all of them are reported.
-    if (options.webhooks && !isClosed) stopWebhooks = sendWebhooks(options.webhooks, { store, log });
+    if (!isClosed) watchRuns();
     if (!isClosed) stopInbox = serveInbox(engine, allRuns.performHere);
     try {
       await kept.killAbandoned();
       const recovered = await stored.recover();
       log.info({ recovered }, RECOVERED);
       if (!isClosed) stopBackgroundTasks = startBackgroundTasks();
+      if (!isClosed) await scheduling.start();
+      if (!isClosed) await triggering.start();
       return { ...address, recovered };
     } catch (error) {
+      await Promise.all([scheduling.stop(), triggering.stop()]);
       stopInbox();
-      await stopWebhooks();
+      await stopNoticing();
       await server.close(0);
       throw error;
     }
@@ -394,16 +429,21 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       for (const name of Object.keys(settings)) Reflect.deleteProperty(engine, name);
       Object.assign(engine, replaced);
       [settings, current] = [replaced, next];
+      scheduling.configure(configuredSchedules(next));
+      triggering.configure(next.triggers ?? []);
+      if (listening && !isClosed) watchRuns();
       parseOptions.labels = defaultLabels(next);
     },
     close(graceMs) {
       isClosed = true;
       stopBackgroundTasks();
       stopping.abort();
+      const stopped = Promise.all([scheduling.stop(), triggering.stop()]);
       return server.close(graceMs).finally(async () => {
+        await stopped;
         stopInbox();
         await kept.close();
-        await stopWebhooks();
+        await stopNoticing();
       });
     },
   };

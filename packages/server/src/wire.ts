@@ -47,6 +47,7 @@ export type {
   WireTraceWork,
   WireWaiting,
 } from './apis/runs/wire.ts';
+export type { WireSchedule, WireScheduleDeleted, WireScheduleRun, WireTriggerRun } from './apis/schedules/wire.ts';
 export type { WireStatus, WireToolMetrics } from './apis/metrics/wire.ts';
 export type {
   WireDevice,

@@ -28,6 +28,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   skills: async () => (await import('./skills/skills.ts')).skillsGroup,
   agents: async () => (await import('./agents/agents.ts')).agentsGroup,
   workflow: async () => (await import('./agents/workflows.ts')).workflowGroup,
+  schedule: async () => (await import('./agents/schedules.ts')).scheduleGroup,
   edge: async () => (await import('./edge/edge.ts')).edgeGroup,
   mcp: async () => (await import('./mcp/mcp.ts')).mcpGroup,
   policy: async () => (await import('./policy/policy.ts')).policyGroup,

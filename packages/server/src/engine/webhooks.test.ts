@@ -7,7 +7,7 @@ import { manualClock, scriptedModel } from '@treadle/core/testing';
 import { sqliteStore, type SqliteStore } from '@treadle/store';
 import { pino } from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { checkWebhooks, sendWebhooks, type WebhookOptions } from './webhooks.ts';
+import { checkWebhooks, handleNotices, webhookSender, type WebhookOptions } from './webhooks.ts';
 
 interface Delivery {
   readonly headers: IncomingHttpHeaders;
@@ -51,6 +51,16 @@ afterEach(async () => {
 });
 
 const clock = manualClock();
+type Parts = Parameters<typeof handleNotices>[0] & Omit<Parameters<typeof webhookSender>[1], 'signal'>;
+function sendWebhooks(options: WebhookOptions, parts: Parts): () => Promise<void> {
+  const stopping = new AbortController();
+  const handling = handleNotices(parts);
+  handling.setHandlers([webhookSender(options, { ...parts, signal: stopping.signal })]);
+  return async () => {
+    stopping.abort();
+    await handling.stop();
+  };
+}
 function send(more: Partial<WebhookOptions> = {}): void {
   stops.push(sendWebhooks({ url, secret: SECRET, allowPrivate: true, ...more }, { store, log, clock }));
 }

@@ -69,82 +69,122 @@ const MOST_WAITING = 10_000;
 /** How often to look for notices at least. */
 const LOOK_MS = 30_000;
 
-interface WebhookParts {
-  readonly store: Pick<ServerStore, 'notices' | 'list' | 'read' | 'durable'>;
+interface NoticeParts {
+  readonly store: Pick<ServerStore, 'notices'>;
   readonly log: Logger;
   readonly clock?: Clock;
 }
 
+export interface NoticeHandler {
+  /** The statuses that it wants to know about. */
+  readonly statuses: readonly RunStatus[];
+  /** Resolves to why it has to be called again with this notice, after a while; undefined if it is done. */
+  handle(notice: RunNotice): Promise<string | undefined>;
+}
+
+export interface NoticeHandling {
+  /** Those that are called from now on, instead of the earlier ones. Without any, there are no notices. */
+  setHandlers(handlers: readonly NoticeHandler[]): void;
+  stop(): Promise<void>;
+}
+
 /**
- * Sends a request for each run that waits or has ended, each at least once, in the background. The notices are in the store,
- * so they survive a restart, and any server with the same store sends them. The returned function stops it.
+ * Tells handlers of each run that waits or has ended, each at least once, in the background. The notices are in the store, so they
+ * survive a restart, and any server with the same store handles them. If one handler fails, all are called again.
  */
-export function sendWebhooks(
-  options: WebhookOptions,
-  { store, log, clock = systemClock }: WebhookParts,
-): () => Promise<void> {
-  const { url, events = EVENTS } = options;
+export function handleNotices({ store, log, clock = systemClock }: NoticeParts): NoticeHandling {
   const { notices } = store;
-  let client: Promise<HttpClient> | undefined;
+  let handlers: readonly NoticeHandler[] = [];
   let cancelTimer = (): void => {};
+  let stopWatching: (() => void) | undefined;
   let sending: Promise<void> | undefined;
   let isAskedAgain = false;
+  let isStopped = false;
   let prunedAt = -Infinity;
-  const stopped = new AbortController();
-
-  notices.enable(events.map((event) => STATUSES[event]));
-  const stopWatching = notices.watch(look);
-  look();
 
   function look(): void {
     if (sending) isAskedAgain = true;
-    else if (!stopped.signal.aborted) sending = sendDue();
+    else if (!isStopped && handlers.length > 0) sending = handleDue();
   }
 
-  async function sendDue(): Promise<void> {
+  async function handleDue(): Promise<void> {
     cancelTimer();
     let waitMs = LOOK_MS;
     try {
       do {
         isAskedAgain = false;
-        await sendPage();
-      } while (isAskedAgain && !stopped.signal.aborted);
+        await handlePage();
+      } while (isAskedAgain && !isStopped);
       const dueAt = (await notices.nextDue()) ?? Infinity;
       waitMs = Math.min(LOOK_MS, Math.max(0, dueAt - clock.now()));
     } catch (error) {
-      if (!stopped.signal.aborted) log.error({ err: error }, 'webhooks could not be sent: the store failed');
+      if (!isStopped) log.error({ err: error }, 'notices of runs could not be handled: the store failed');
     }
     sending = undefined;
-    if (stopped.signal.aborted) return;
+    if (isStopped) return;
     if (isAskedAgain) look();
     else cancelTimer = clock.timer(waitMs, look);
   }
 
-  async function sendPage(): Promise<void> {
+  async function handlePage(): Promise<void> {
     const now = clock.now();
     if (now - prunedAt >= LOOK_MS || now < prunedAt) {
       prunedAt = now;
       const dropped = await notices.prune(now - MOST_AGE_MS, MOST_WAITING);
-      if (dropped > 0) log.error({ dropped }, 'webhooks were dropped: they are too old, or too many are waiting');
+      if (dropped > 0)
+        log.error({ dropped }, 'notices of runs were dropped: they are too old, or too many are waiting');
     }
     const due = await notices.take({ now, until: now + TAKEN_MS, limit: PARALLEL });
-    await Promise.all(due.map(sendNotice));
+    await Promise.all(due.map(handleNotice));
     // There may be more.
     if (due.length === PARALLEL) isAskedAgain = true;
   }
 
-  async function sendNotice(notice: RunNotice): Promise<void> {
-    const problem = await post(notice);
+  async function handleNotice(notice: RunNotice): Promise<void> {
+    const wanting = handlers.filter(({ statuses }) => statuses.includes(notice.status));
+    const problems = await Promise.all(wanting.map((one) => one.handle(notice)));
+    const problem = problems.find((one) => one !== undefined);
     if (problem === undefined) return notices.remove(notice.id);
-    if (stopped.signal.aborted) return notices.postpone(notice.id, clock.now());
+    if (isStopped) return notices.postpone(notice.id, clock.now());
     const { runId: run, attempts } = notice;
     if (attempts >= MOST_ATTEMPTS) {
-      log.error({ run, attempts, why: problem }, 'a webhook was dropped after too many attempts');
+      log.error({ run, attempts, why: problem }, 'a notice of a run was dropped after too many attempts');
       return notices.remove(notice.id);
     }
-    log.warn({ run, attempts, why: problem }, 'a webhook failed, and is sent again');
+    log.warn({ run, attempts, why: problem }, 'a notice of a run failed, and is handled again');
     await notices.postpone(notice.id, clock.now() + Math.min(FIRST_RETRY_MS * 2 ** (attempts - 1), LAST_RETRY_MS));
   }
+
+  return {
+    setHandlers(given) {
+      handlers = given;
+      notices.enable([...new Set(given.flatMap(({ statuses }) => statuses))]);
+      if (given.length > 0) stopWatching ??= notices.watch(look);
+      look();
+    },
+    async stop() {
+      isStopped = true;
+      stopWatching?.();
+      cancelTimer();
+      await sending;
+    },
+  };
+}
+
+interface WebhookParts {
+  readonly store: Pick<ServerStore, 'list' | 'read' | 'durable'>;
+  readonly clock?: Clock;
+  /** Aborts when the server stops. */
+  readonly signal: AbortSignal;
+}
+
+/** Sends a request for each run that waits or has ended, each at least once. */
+export function webhookSender(
+  options: WebhookOptions,
+  { store, clock = systemClock, signal }: WebhookParts,
+): NoticeHandler {
+  const { url, events = EVENTS } = options;
+  let client: Promise<HttpClient> | undefined;
 
   /** Returns why the run cannot be read, or why the receiver did not accept the request. */
   async function post(notice: RunNotice): Promise<string | undefined> {
@@ -163,11 +203,11 @@ export function sendWebhooks(
           'user-agent': 'treadle',
           'webhook-id': id,
           'webhook-timestamp': timestamp,
-          'webhook-signature': `v1,${signature(options.secret, `${id}.${timestamp}.${body}`)}`,
+          'webhook-signature': `v1,${webhookSignature(options.secret, { id, timestamp, body })}`,
         },
         body,
         ignoreBody: true,
-        signal: stopped.signal,
+        signal,
       });
       return status >= 200 && status < 300 ? undefined : `it answered with the status ${status}`;
     } catch (error) {
@@ -176,12 +216,7 @@ export function sendWebhooks(
     }
   }
 
-  return async () => {
-    stopped.abort();
-    stopWatching();
-    cancelTimer();
-    await sending;
-  };
+  return { statuses: events.map((event) => STATUSES[event]), handle: post };
 }
 
 /** The same for all attempts, so that the receiver can recognise a repetition. */
@@ -189,12 +224,19 @@ function messageId({ runId, seq }: RunNotice): string {
   return `msg_${runId}_${seq}`;
 }
 
-/** HMAC-SHA256 in base64, as specified by Standard Webhooks. */
-function signature(secret: string, text: string): string {
-  return createHmac('sha256', signingKey(secret)).update(text).digest('base64');
+interface SignedMessage {
+  readonly id: string;
+  /** Seconds since 1970. */
+  readonly timestamp: string;
+  readonly body: string | Uint8Array;
 }
 
-function signingKey(secret: string): Buffer {
+/** HMAC-SHA256 in base64, as specified by Standard Webhooks. */
+export function webhookSignature(secret: string, { id, timestamp, body }: SignedMessage): string {
+  return createHmac('sha256', signingKey(secret)).update(`${id}.${timestamp}.`).update(body).digest('base64');
+}
+
+export function signingKey(secret: string): Buffer {
   return secret.startsWith('whsec_') ? Buffer.from(secret.slice('whsec_'.length), 'base64') : Buffer.from(secret);
 }
 

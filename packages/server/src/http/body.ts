@@ -25,18 +25,27 @@ export interface BodyOptions {
  * 0.1 s for 16 MB, because most of a large body with few values is text.
  */
 export async function readJson(
+  context: Pick<Context<Env>, 'env'>,
+  maxBytes: number,
+  options: BodyOptions = {},
+): Promise<unknown> {
+  const bytes = await readJsonBytes(context, maxBytes, options);
+  return parseBody(bytes, context.env.exchange.caller?.tenant ?? '', options);
+}
+
+/** The same before it is parsed, for a signature. */
+export async function readJsonBytes(
   { env: { incoming, exchange } }: Pick<Context<Env>, 'env'>,
   maxBytes: number,
-  { timeoutMs = 60_000, maxDepth = 128, maxValues = 100_000, clock = systemClock }: BodyOptions = {},
-): Promise<unknown> {
+  { timeoutMs = 60_000, clock = systemClock }: BodyOptions = {},
+): Promise<Buffer> {
   checkContentType(incoming);
   // Node has checked that it is a number.
   const length = Number(incoming.headers['content-length'] ?? 0);
   if (length > maxBytes) throw tooLarge(maxBytes);
   // Counted before it arrives: of many large bodies at once, each would get a part of the room, and none would be read.
   exchange.hold(length);
-  const bytes = await readBytes(incoming, { maxBytes, timeoutMs, clock, counted: length, hold: exchange.hold });
-  return parseBody(bytes, exchange.caller?.tenant ?? '', { maxDepth, maxValues });
+  return readBytes(incoming, { maxBytes, timeoutMs, clock, counted: length, hold: exchange.hold });
 }
 
 /** Parses a body that has arrived, with the limits and in the pieces of `readJson`. */

@@ -61,6 +61,8 @@ export interface Keys {
   readonly areRequired: boolean;
   /** The key that a client presents, also one that has expired. */
   find(presented: string): KnownKey | undefined;
+  /** The key of this name, also one that has expired. */
+  named(name: string): KnownKey | undefined;
   isExpired(key: KnownKey): boolean;
   /**
    * Why a run that was started with a key may not continue: the key does not exist any more, has expired, belongs to another
@@ -88,6 +90,7 @@ export function serverKeys(initial: readonly ApiKey[], clock: Pick<Clock, 'now'>
     areRequired: known.length > 0,
     tenants: tenantsOf(known),
     find: (presented) => find(presented),
+    named: (name) => known.find((one) => one.known.name === name)?.known,
     isExpired,
     whyRevoked({ tenant, key, scopes }) {
       if (known.length === 0) return undefined;

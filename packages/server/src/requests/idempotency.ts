@@ -11,6 +11,8 @@ export interface RequestKey {
   readonly digest: string;
   /** The id of a response. The key does not expire while that is stored. */
   readonly keptWith?: string;
+  /** The key does not expire while the response that is created with it is stored. */
+  readonly isKept?: true;
 }
 
 const HEADER = 'idempotency-key';

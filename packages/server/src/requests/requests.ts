@@ -107,8 +107,8 @@ export interface Requests extends RequestFollower, RequestRecovery {
   fork(record: RequestRecord, fork: ForkedRun): Promise<void>;
   /** Resolves when the request of a record has ended or was interrupted, if this process drives it. */
   whenEnded(id: string): Promise<void>;
-  /** The key as it is stored with a record that is created now. */
-  keyToStore(key: RequestKey, now: number): IdempotencyKey;
+  /** The key as it is stored with a record that is created now. `id`: that of the record, for a key that is kept with it. */
+  keyToStore(key: RequestKey, now: number, id?: string): IdempotencyKey;
   /** A record was deleted. */
   forget(id: string): void;
 }
@@ -569,7 +569,11 @@ export function requests(engine: RequestEngine, keptMs: number = KEY_MS): Reques
       await active.get(id)?.catch(() => {});
     },
     forget: (id) => void postponed.delete(id),
-    keyToStore: (key, now) => ({ ...key, expiresAt: now + keptMs }),
+    keyToStore: ({ isKept = false, ...key }, now, id) => ({
+      ...key,
+      ...(isKept && id !== undefined && { keptWith: id }),
+      expiresAt: now + keptMs,
+    }),
   };
 }
 

@@ -1,6 +1,6 @@
 import { didYouMean } from '@treadle/core/nearest';
 import type { AgentProblem } from '@treadle/core/named-agents';
-import { compileExpression, compileText, namesIn, type Keys, type Template } from './expressions.ts';
+import { compileExpression, compileText, compileValue, namesIn, type Keys, type Template } from './expressions.ts';
 import { allNeeds, blocksOf, ordered } from './graph.ts';
 import {
   duration,
@@ -478,19 +478,8 @@ function compiled(
 
 /* Values with expressions */
 
-function template(value: unknown, path: Path, checking: Checking): Template {
-  if (typeof value === 'string') {
-    const made = compileText(value);
-    if (made.type !== 'problem') return made;
-    checking.problems.push({ path, message: made.message });
-  } else if (Array.isArray(value)) {
-    const items = value.map((one, index) => template(one, [...path, index], checking));
-    if (items.some(({ type }) => type !== 'value')) return { type: 'list', items };
-  } else if (isTable(value)) {
-    const entries = Object.entries(value).map(([key, one]) => [key, template(one, [...path, key], checking)] as const);
-    if (entries.some(([, { type }]) => type !== 'value')) return { type: 'table', entries };
-  }
-  return { type: 'value', value };
+function template(value: unknown, path: Path, { problems }: Checking): Template {
+  return compileValue(value, path, (at, message) => void problems.push({ path: at, message }));
 }
 
 function expression(value: unknown, path: Path, checking: Checking): Template | undefined {

@@ -24,6 +24,8 @@ export type Keys = readonly (string | number)[];
 /** Values that one expression may see in one list or table. */
 export const MAX_ENTRIES = 10_000;
 const MAX_CHARS = 2_000;
+/** How long expressions may be evaluated that belong together. */
+export const EVALUATE_MS = 1_000;
 
 const environment = new Environment({
   unlistedVariablesAreDyn: true,
@@ -83,6 +85,26 @@ export function compileText(text: string): Template | { readonly type: 'problem'
     parts.push(compiled.template);
   }
   return parts.length === 1 ? parts[0]! : { type: 'text', parts };
+}
+
+type Path = readonly (string | number)[];
+
+/** The expressions of a value: of its texts, and of those inside of it. Calls `onProblem` for each that is not valid. */
+export function compileValue(value: unknown, path: Path, onProblem: (path: Path, message: string) => void): Template {
+  if (typeof value === 'string') {
+    const made = compileText(value);
+    if (made.type !== 'problem') return made;
+    onProblem(path, made.message);
+  } else if (Array.isArray(value)) {
+    const items = value.map((one, index) => compileValue(one, [...path, index], onProblem));
+    if (items.some(({ type }) => type !== 'value')) return { type: 'list', items };
+  } else if (typeof value === 'object' && value !== null) {
+    const entries = Object.entries(value).map(
+      ([key, one]) => [key, compileValue(one, [...path, key], onProblem)] as const,
+    );
+    if (entries.some(([, { type }]) => type !== 'value')) return { type: 'table', entries };
+  }
+  return { type: 'value', value };
 }
 
 /** What a template names. */

@@ -474,7 +474,7 @@ function* valueOf(scope: Scope, given: Template): Steps<unknown> {
 }
 
 /** The value of a template without CEL, or with what CEL has evaluated. */
-function lookedUp(scope: Scope, given: Template, evaluated: ReadonlyMap<string, unknown> = NONE): unknown {
+export function lookedUp(scope: Values, given: Template, evaluated: ReadonlyMap<string, unknown> = NONE): unknown {
   switch (given.type) {
     case 'value':
       return given.value;
@@ -495,9 +495,12 @@ function lookedUp(scope: Scope, given: Template, evaluated: ReadonlyMap<string, 
 
 const NONE: ReadonlyMap<string, unknown> = new Map();
 
+/** What paths are looked up in. */
+type Values = Pick<Scope, 'inputs' | 'variables' | 'results'>;
+
 /** What the first keys of a path name. */
 function valuesOf(
-  { inputs, variables, results }: Scope,
+  { inputs, variables, results }: Values,
   [root, id]: readonly (string | number)[],
 ): Record<string, unknown> {
   if (root !== 'steps') return { inputs, ...variables };

@@ -11,6 +11,7 @@ import {
 import { branchTool } from '@treadle/core/program';
 import { runJob } from '../workers/run-job.ts';
 import type { CompiledStep, Flow } from './definition.ts';
+import { EVALUATE_MS } from './expressions.ts';
 import {
   branchProgram,
   mapToolName,
@@ -47,7 +48,6 @@ export interface WorkflowToolsOptions {
 
 /** A call that waits does so without limit: its run can be cancelled. */
 const NO_TIMEOUT_MS = 2 ** 31 - 1;
-const EVALUATE_MS = 1_000;
 /** More than a turn has calls. Branches have their own limit. */
 export const MAX_BRANCHES = 128;
 /** What a branch is parked on that waits for others. It has no run. */

@@ -89,6 +89,7 @@ export const SUMMARIES = {
   skills: 'List, check, write and add skills',
   agents: 'List, show, run, write and check agents that are defined in files',
   workflow: 'List, run, check, draw and write workflows that are defined in files',
+  schedule: 'Start workflows and agents at times',
   edge: 'Run the tools of this machine for an orchestrator, and use those of devices',
   mcp: 'Use MCP servers and sign in to them, and serve tools to MCP clients',
   policy: 'Explain and check what agents may do',

@@ -11,6 +11,7 @@ import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
 import { HOOKS_SHAPE, type HooksConfig } from './hooks.ts';
 import { TELEMETRY_SHAPE, type TelemetryConfig } from './telemetry.ts';
 import { isWebAddress } from './web-address.ts';
+import { SCHEDULES_SHAPE, TRIGGERS_SHAPE, type ScheduleEntry, type TriggerEntry } from './schedules.ts';
 import { BUDGETS_SHAPE, type BudgetEntry } from './budgets.ts';
 import { SERVER_SHAPE, type ServerConfig } from './server.ts';
 import type { EngineChoice, SandboxedTool } from '../tools/sandbox.ts';
@@ -24,6 +25,8 @@ export interface Config {
   readonly chat?: { readonly instructions?: string };
   readonly agents?: AgentsConfig;
   readonly workflows?: WorkflowsConfig;
+  readonly schedules?: readonly ScheduleEntry[];
+  readonly triggers?: readonly TriggerEntry[];
   readonly hooks?: HooksConfig;
   readonly telemetry?: TelemetryConfig;
   readonly store?: { readonly url?: string };
@@ -225,6 +228,8 @@ export const CONFIG_SHAPE: Shape = {
     chat: { type: 'table', fields: { instructions: text } },
     agents: AGENTS_SHAPE,
     workflows: WORKFLOWS_SHAPE,
+    schedules: SCHEDULES_SHAPE,
+    triggers: TRIGGERS_SHAPE,
     hooks: HOOKS_SHAPE,
     telemetry: TELEMETRY_SHAPE,
     store: { type: 'table', fields: { url: text } },

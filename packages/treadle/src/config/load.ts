@@ -7,6 +7,7 @@ import { CONFIG_SHAPE, modelProblems, type Config } from './config.ts';
 import { budgetProblems } from './budgets.ts';
 import { edgeProblems } from './edge.ts';
 import { mcpProblems } from './mcp.ts';
+import { starterProblems } from './schedules.ts';
 import { serverProblems } from './server.ts';
 
 export interface LoadedConfig {
@@ -62,6 +63,7 @@ export function checkConfig(text: string, file: string): { config: Config; probl
       ...budgetProblems(config),
       ...mcpProblems(config),
       ...edgeProblems(config),
+      ...starterProblems(config),
     );
   }
   return { config, problems: problems.map((problem) => `${file}: ${problem}.`) };

@@ -50,6 +50,8 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   budgets: 'reload',
   agents: 'reload',
   workflows: 'reload',
+  schedules: 'reload',
+  triggers: 'reload',
   hooks: 'reload',
   telemetry: 'reload',
   server: SERVER,

@@ -20,6 +20,8 @@ export type ServeOptions = Omit<
   | 'skills'
   | 'namedAgents'
   | 'agentSettings'
+  | 'schedules'
+  | 'triggers'
   | 'testModel'
   | 'mcp'
   | 'mcpServers'

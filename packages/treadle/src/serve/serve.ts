@@ -11,6 +11,7 @@ import { modelEntries } from '../config/config.ts';
 import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
+import { starterOptions } from '../config/schedules.ts';
 import { reportTelemetry } from '../config/telemetry.ts';
 import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
@@ -134,6 +135,7 @@ export const serveCommand: Command = defineCommand({
           testModel: async (...test) => (await import('../models/probe.ts')).probe(...test),
           skills: offer.skills,
           ...(offer.agents && { namedAgents: offer.agents, agentSettings: agentSettings(config) }),
+          ...starterOptions(now.loaded, now.folder, io.env),
           mcp: { version: version(), policy: askingPolicy, ...skillRegistry(offer.skills) },
           mcpServers: {
             servers: remote.servers,

@@ -84,7 +84,7 @@ export type InvocationAnswer =
   | { readonly type: 'failed'; readonly error: ApiError };
 
 /** The stored request of an invocation. The store's records contain it, so its fields must not change. */
-interface StoredInvocation extends StoredCaller {
+export interface StoredInvocation extends StoredCaller {
   readonly agent: string;
   readonly inputs: Inputs;
   readonly invocation: AgentInvocation;
@@ -139,12 +139,13 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
         },
         complete(planned) {
           const { plan, now } = planned;
+          const id = PREFIX + plan.id;
           const keys = [
-            ...(key ? [stored.keyToStore(key, now)] : []),
-            ...(task ? [stored.keyToStore({ ...task, keptWith: plan.id }, now)] : []),
+            ...(key ? [stored.keyToStore(key, now, id)] : []),
+            ...(task ? [stored.keyToStore({ ...task, isKept: true }, now, id)] : []),
           ];
           const record: RecordToStore<StoredInvocation> = {
-            id: PREFIX + plan.id,
+            id,
             kind: 'invocation',
             tenant,
             runId: plan.id,
