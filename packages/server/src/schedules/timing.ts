@@ -13,9 +13,9 @@ export type Timing =
   | { readonly every: number };
 
 /** What is due later than this after its time was missed: no server was there. */
-export const MISSED_AFTER_MS = 60_000;
+const MISSED_AFTER_MS = 60_000;
 /** The most due times that are made up for. */
-export const MOST_MISSED = 100;
+const MOST_MISSED = 100;
 
 /** Why a timing cannot be used. Undefined: it can. */
 export function timingProblem(
