@@ -70,7 +70,7 @@ export function schedulesContract(tempStore: () => Promise<TempStores>): void {
   test('tells other processes of changes', async () => {
     await using temp = await tempStore();
     const [one, other] = [await temp.open(), await temp.open()];
-    const listener = vi.fn();
+    const listener = vi.fn<() => void>();
     const stop = other.schedules.watch(listener);
     await one.schedules.add(nightly);
     await expect.poll(() => listener.mock.calls.length, { timeout: 20_000, interval: 5 }).toBeGreaterThan(0);
