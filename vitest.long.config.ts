@@ -26,10 +26,10 @@ export default defineConfig({
       },
       {
         extends: true,
-        // The tests of the server, which `npm test` runs on SQLite.
+        // The tests of the server and of its MCP endpoint, which `npm test` runs on SQLite.
         test: {
           name: 'postgres',
-          include: ['test/server/**/*.test.ts'],
+          include: ['test/{server,mcp}/**/*.test.ts'],
           isolate: false,
           env: { ...shared.env, TREADLE_TEST_STORE: 'PostgreSQL' },
         },

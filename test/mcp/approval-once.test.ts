@@ -1,10 +1,10 @@
 import { once } from 'node:events';
 import { tool, type Model } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { sqliteStore } from '@treadle/store';
 import type { Response as OpenAIResponse } from 'openai/resources/responses/responses';
 import { describe, expect, test } from 'vitest';
 import { startInProcess, type InProcessServer, type JsonAnswer } from '../server/support/in-process.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 /* A client decides about each request for an approval once, however often and in whatever way it sends its decision. */
 
@@ -194,7 +194,7 @@ describe('a repeated continuation', () => {
 
   test.each(WAYS)('reaches two servers with one store: %s', async (...way) => {
     const { pay, count } = payments();
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const model = scriptedModel([CALL, 'Done.', 'Done.']);
     await using one = await startInProcess(model, { store, tools: [pay] });
     await using two = await startInProcess(model, { store, tools: [pay] });
@@ -208,7 +208,7 @@ describe('a repeated continuation', () => {
 
   test('gets the recorded response after a restart, and the call is not repeated', async () => {
     const { pay, count, begun, hold } = payments();
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const before = await startInProcess(scriptedModel([CALL]), { store, tools: [pay] });
     const { decide } = await ask(before, WAYS[0]!);
     hold();

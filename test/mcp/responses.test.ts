@@ -13,6 +13,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { startRemoteServer, type RemoteServer } from './remote-server.ts';
 import { listed, scriptedServer } from './scripted-server.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 let remote: RemoteServer;
 beforeAll(async () => {
@@ -839,7 +840,7 @@ describe('credentials', () => {
 
 describe('a response that another process resumes', () => {
   test('says that the server is gone, because its URL and credentials are not stored', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const replying = Promise.withResolvers<void>();
     const script = scriptedModel([{ calls: [NOTE] }]);
     const hanging: Model = {
@@ -869,7 +870,7 @@ describe('a response that another process resumes', () => {
   });
 
   test('executes a call that was approved, once', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const started = Promise.withResolvers<void>();
     let runs = 0;
     const execute = () => {

@@ -8,11 +8,11 @@ import { fileURLToPath } from 'node:url';
 import { tool } from '@treadle/core';
 import { newLog } from '@treadle/server';
 import { mcpStdioServer } from '@treadle/server/mcp';
-import { sqliteStore } from '@treadle/store';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { command } from '../command/in-process.ts';
 import { PROCESS_ENV } from '../process-env.ts';
 import { newClient, oldClient, type Target } from './official-clients.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 const MAIN = fileURLToPath(new URL('../../packages/treadle/src/main.ts', import.meta.url));
 
@@ -85,7 +85,7 @@ test('reports no progress of a call that has become a task', async () => {
     },
   });
   const [stdin, stdout] = [new PassThrough(), new PassThrough()];
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const log = newLog({ level: 'silent' });
   const server = mcpStdioServer({ store, tools: [slow], stdin, stdout, log });
   const lines = createInterface({ input: stdout })[Symbol.asyncIterator]();

@@ -2,11 +2,11 @@ import { defineAgent, Parked, tool, TreadleError, type Tool } from '@treadle/cor
 import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { describe, expect, test, vi } from 'vitest';
 import { z } from 'zod';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { newClient, oldClient, type Answer, type ClientOptions } from './official-clients.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 const EMPTY = { type: 'object', properties: {} } as const;
 
@@ -178,7 +178,7 @@ describe.each(CLIENTS)('a client $name', ({ open, revision }) => {
         });
       },
     });
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     await using server = await start({ tools: [hang], store });
     await using client = await open(server);
     const controller = new AbortController();
@@ -279,7 +279,7 @@ describe('a call that waits for its client', () => {
   const yes = { action: 'accept', content: { approve: true } };
 
   test('is continued by another process, once', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const { erase, runs } = erasing();
     const waiting = await (async () => {
       await using server = await start({ tools: [erase], store });
@@ -309,7 +309,7 @@ describe('a call that waits for its client', () => {
   });
 
   test('is cancelled when its client has not answered for a day', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     {
       await using server = await start({ tools: [who], store });
       await post(server, 'tools/call', { name: 'who', arguments: {} });
@@ -321,7 +321,7 @@ describe('a call that waits for its client', () => {
   });
 
   test('is not cancelled while it waits for something else than its client', async () => {
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     const wait = tool({
       name: 'wait',
       description: 'Waits',
@@ -411,7 +411,7 @@ function slowTool(): { readonly slow: Tool; readonly isRunning: Promise<void>; r
 }
 
 test.each(['tool', 'agent'])('a call of a %s that the end of the server interrupts is resumed later', async (kind) => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const { slow, isRunning, attempts } = slowTool();
   const agent = defineAgent({
     name: 'agent',
@@ -436,7 +436,7 @@ test.each(['tool', 'agent'])('a call of a %s that the end of the server interrup
 });
 
 test('an agent that waits is continued by another process', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const { erase } = erasing();
   const model = scriptedModel([
     { calls: [{ name: 'erase', arguments: { path: 'x' } }] },
@@ -465,7 +465,7 @@ test('an agent that waits is continued by another process', async () => {
 });
 
 test('an agent that waits is cancelled over the runs API, and a tool that is gone fails its call', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const { slow, isRunning } = slowTool();
   const agent = defineAgent({
     name: 'asking',
@@ -583,7 +583,7 @@ describe('a session of an older client', () => {
 
   test('subscribes to a run once, and only by the address that the server gives it', async () => {
     const { erase } = erasing();
-    const store = sqliteStore(':memory:');
+    const store = await storeOfTest();
     let watching = 0;
     const watch: typeof store.watch = (...watched) => {
       watching += 1;
@@ -655,7 +655,7 @@ test('refuses a tool and an agent of the same name', async () => {
 });
 
 test('a call that another server looks at for a moment is continued', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   let held = 0;
   const acquire: typeof store.acquire = async (...given) => {
     if (held-- > 0) throw new TreadleError('run-driven', 'Another process drives the run.');

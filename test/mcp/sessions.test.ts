@@ -13,6 +13,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import { z } from 'zod';
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { testDatabase, type TestDatabase } from '../store/shared-postgres.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 /* Sessions of older clients, whose requests reach any of two servers with one store. */
 
@@ -391,7 +392,7 @@ describe.each(STORES)('a session on two servers with $name', ({ open }) => {
 });
 
 test('a session writes what opens and changes it, and nothing for other requests', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const written: string[] = [];
   const streams: typeof store.streams = {
     ...store.streams,

@@ -4,10 +4,10 @@ import { CallToolResultSchema, CreateTaskResultSchema, ElicitRequestSchema } fro
 import { defineAgent, Parked, tool, type Tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, mcpAgent, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { startInProcess, type InProcessServer, type JsonAnswer } from '../server/support/in-process.ts';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 const FORM = { type: 'object', properties: { seat: { type: 'string' } }, required: ['seat'] } as const;
 const EMPTY = { type: 'object', properties: {} } as const;
@@ -170,7 +170,7 @@ test('another key of the same tenant has no such task', async () => {
 });
 
 test('a task survives the server, also while it waits for an answer', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const first = gated();
   const ids = await (async () => {
     await using server = await start([first.tool, book], { store });

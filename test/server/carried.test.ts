@@ -102,12 +102,12 @@ describe('a message', () => {
     const folder = await mkdtemp(path.join(tmpdir(), 'treadle-carried-'));
     cleanUp.defer(() => rm(folder, { recursive: true }));
     const file = path.join(folder, 'runs.db');
-    store = sqliteStore(file);
+    store = await openTestStore(file);
     const first = await serve([ADD, 'Added.'], { store });
     const { id } = await say(first, { message: 'Remember tea' });
     await first[Symbol.asyncDispose]();
     await store.close();
-    store = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+    store = cleanUp.adopt(await openTestStore(file), (one) => one.close());
     const second = await serve([READ, 'Tea.'], { store });
     const { results, run } = await say(second, { conversation_id: id, message: 'What is there to do?' });
     expect(results[0]).toContain('Buy tea');
@@ -289,7 +289,7 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
 
   test('end with the server, and the next message is told so', async () => {
     const file = path.join(folder, 'runs.db');
-    store = sqliteStore(file);
+    store = await openTestStore(file);
     const first = await serve([inShell('X=tea; echo $$'), 'Done.'], { ...shellTools(), store });
     const { id, results } = await say(first, { message: 'Open' });
     const shell = Number(results[0]!.slice(NEW_SHELL.length));
@@ -297,7 +297,7 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
     await first[Symbol.asyncDispose]();
     expect(isAlive(shell)).toBe(false);
     await store.close();
-    store = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+    store = cleanUp.adopt(await openTestStore(file), (one) => one.close());
     const second = await serve([inShell('echo "X=$X"'), 'Done.'], { ...shellTools(), store });
     const next = await say(second, { conversation_id: id, message: 'Use' });
     expect(next.results).toEqual([`${NEW_SHELL}X=\n`]);

@@ -6,11 +6,11 @@ import { tool, type Model, type Stored } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { newLog } from '@treadle/server';
 import { mcpStdioServer } from '@treadle/server/mcp';
-import { sqliteStore } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { heldDisk, type HeldDisk } from './support/held-disk.ts';
 import { responseIdIn, startInProcess, type InProcessServer } from './support/in-process.ts';
 import { openSocket } from './support/socket-client.ts';
+import { storeOfTest } from './support/test-store.ts';
 
 /*
  * What a client is told survives a power failure. A second store with the same file commits what the server's own store has not
@@ -184,7 +184,7 @@ test('an MCP message to standard output waits too', async () => {
 });
 
 test('every step of a run is durable before its client is told of it', async () => {
-  const store = sqliteStore(':memory:');
+  const store = await storeOfTest();
   const waits = new Set<Stored | undefined>();
   const append: typeof store.append = (runId, entries, lease, until) => {
     waits.add(until);

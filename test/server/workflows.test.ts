@@ -1,20 +1,21 @@
 import { tool } from '@treadle/core';
 import type { AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { checkWorkflow } from '@treadle/tools/workflows';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* The workflows API. What steps do is tested in packages/tools/src/workflows. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
+let store: Store;
 let log: string[];
-beforeEach(() => {
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
-  store = cleanUp.adopt(sqliteStore(':memory:'), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(), (one) => one.close());
   log = [];
 });
 afterEach(() => cleanUp.disposeAsync());

@@ -1,5 +1,6 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { sqliteStore, postgresStore, type Store } from '@treadle/store';
+import { onTestFinished } from 'vitest';
 import { databaseUrl } from '../../store/shared-postgres.ts';
 
 /** `npm run test:long` sets it, and so runs the tests of the server on PostgreSQL too. */
@@ -20,4 +21,11 @@ export async function openNamedStore(name: string): Promise<Store> {
 /** Opens the store of a file, or a new one, of which nothing is left. */
 export async function openTestStore(file: string = ':memory:'): Promise<Store> {
   return openNamedStore(await testStoreName(file));
+}
+
+/** A new store, which is closed after the test. */
+export async function storeOfTest(): Promise<Store> {
+  const store = await openTestStore();
+  onTestFinished(() => store.close());
+  return store;
 }
