@@ -1,4 +1,4 @@
-import { afterAll, afterEach, beforeEach, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { entry } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
@@ -71,4 +71,25 @@ test('a listener looks by itself every two seconds: who appends may die before i
   const told = next();
   await vi.advanceTimersByTimeAsync(2_100);
   await told;
+});
+
+interface Changes {
+  readonly changed: (...names: readonly string[]) => void;
+  readonly close: () => Promise<void>;
+}
+
+test('what changes at once is notified in payloads that PostgreSQL takes, whatever it is called', async () => {
+  const { openChanges } = (await import(
+    new URL('../../packages/store/src/postgres/changes.ts', import.meta.url).href
+  )) as { readonly openChanges: (db: object) => Changes };
+  const payloads: string[] = [];
+  const changes = openChanges({
+    isDirect: () => false,
+    once: async (_: string, [payload]: readonly [string]) => void payloads.push(payload),
+  });
+  changes.changed(...Array.from({ length: 3_000 }, (_, index) => `\u0000 ${'long '.repeat(500)} ${index}`));
+  await changes.close();
+  for (const payload of payloads) expect(Buffer.byteLength(payload)).toBeLessThan(8_000);
+  // Each begins with who has sent it.
+  expect(new Set(payloads.flatMap((payload) => payload.split(' ').slice(1))).size).toBe(3_000);
 });
