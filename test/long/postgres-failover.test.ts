@@ -45,7 +45,12 @@ test('a store goes on with a standby that is promoted, and nothing is lost that 
   await isUnderWay.promise;
   await primary.kill();
   await withClient(standby.url(), async (client) => {
-    await client.query('SELECT pg_promote()');
+    // A statement that waits for the promotion can keep it from being completed, and is canceled then.
+    await client.query('SELECT pg_promote(false)');
+    for (let isStandby = true; isStandby;) {
+      const { rows } = await client.query<{ readonly found: boolean }>('SELECT pg_is_in_recovery() AS found');
+      isStandby = rows[0]!.found;
+    }
     await client.query(`ALTER SYSTEM RESET synchronous_standby_names`);
     await client.query('SELECT pg_reload_conf()');
   });
