@@ -341,6 +341,20 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     }
   });
 
+  it.each([
+    ['a file in memory', 'fd = os.memfd_create("x")', 'os.write(fd, bytes(10_000_000))'],
+    ['memory that processes share', '', 'm = mmap.mmap(-1, 10_000_000); m.write(bytes(10_000_000)); kept.append(m)'],
+  ])('ends a program that fills the memory of the machine with %s', async (_, before, take) => {
+    const free = Number(/^MemAvailable:\s+(\d+)/m.exec(readFileSync('/proc/meminfo', 'utf8'))![1]) * 1024;
+    const exec = opened({ limits: { reserveMemoryBytes: free - 200_000_000, memoryBytes: 100_000_000 } });
+    // At most half of what there is, because others may give some back meanwhile.
+    const times = Math.floor(free / 2 / 10_000_000);
+    const program = `import mmap, os, time\nkept = []\n${before}\nfor _ in range(${times}): ${take}; time.sleep(0.02)`;
+    const { text } = await run(exec, `/usr/bin/python3 -c '${program}'; echo kept on`);
+    expect(text).toContain('[sandbox: the program was ended, because the memory of the machine is nearly full]');
+    expect(text).not.toContain('kept on');
+  });
+
   it('says what it may have stopped', () => {
     const { blocked } = opened().sandbox!;
     expect(blocked('curl: (6) Could not resolve host: example.com')).toContain('there is no network');

@@ -22,7 +22,15 @@ function boxWith(box: Partial<Box>): Box {
     files: [],
     room: { tmp: '/tmp', home: '/tmp', scratch: '/tmp' },
     blank: { file: '/tmp/file', folder: '/tmp/folder' },
-    limits: { cpuSeconds: 1, memoryBytes: 1, fileBytes: 1, processes: 1, reserveBytes: 1, reserveFiles: 1 },
+    limits: {
+      cpuSeconds: 1,
+      memoryBytes: 1,
+      fileBytes: 1,
+      processes: 1,
+      reserveBytes: 1,
+      reserveFiles: 1,
+      reserveMemoryBytes: 1,
+    },
     ...box,
   };
 }

@@ -1,6 +1,6 @@
 import { REQUIRED_PROMISES } from '@treadle/core/policy';
 import type { ExecRequest } from '../ops.ts';
-import type { DiskReserve } from './disk-guard.ts';
+import type { Reserve } from './reserve-guard.ts';
 
 /*
  * A sandbox engine is a program that starts another one behind walls.
@@ -29,7 +29,7 @@ export const PROMISES = {
   keyring: 'no kernel keyrings',
   terminal: 'no terminal, so no input can be faked',
   tmp: 'its own /tmp',
-  memory: 'a limit on the own memory of each process',
+  memory: 'a limit on the own memory of each process; programs are ended before the memory of the machine is full',
   count: 'a limit on the number of processes',
   'file-size': 'a limit on the size of each file',
   cpu: 'a limit on the CPU time of each process',
@@ -113,7 +113,7 @@ export interface Mask {
   readonly type: 'file' | 'folder';
 }
 
-export interface BoxLimits extends DiskReserve {
+export interface BoxLimits extends Reserve {
   readonly cpuSeconds: number;
   readonly memoryBytes: number;
   readonly fileBytes: number;
@@ -136,7 +136,7 @@ export interface ScriptDescriptors {
  * count there. A limit that is stricter already stays.
  */
 export function limitScript(
-  { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof DiskReserve>,
+  { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof Reserve>,
   { groupFd, gateFd, closes = [] }: ScriptDescriptors = {},
 ): string {
   const set = [

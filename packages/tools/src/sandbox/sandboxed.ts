@@ -8,11 +8,11 @@ import { folderFor } from '../local/exec.ts';
 import type { ExecRequest, Execution, Ops } from '../ops.ts';
 import { checkedAfterwards, isUntouched } from './afterwards.ts';
 import { blockedText } from './blocked.ts';
-import { guardDisk } from './disk-guard.ts';
 import { PROXY_PORT, type Box, type BoxLimits, type Engine, type Mask, type PromiseName } from './engine.ts';
 import { trustedFolders } from './engines.ts';
 import { folderCache } from './folder-cache.ts';
 import { startProxy, type HostCheck } from './proxy.ts';
+import { guardReserve } from './reserve-guard.ts';
 import { openRooms, type OpenRoom, type Rooms } from './rooms.ts';
 import { exists, inheritedDescriptors, isLink, isWithin } from './lookups.ts';
 import {
@@ -53,6 +53,12 @@ export interface SandboxOptions {
 
 const GIGABYTE = 1024 ** 3;
 
+/** In a container it may be less than what the machine has. */
+function memoryHere(): number {
+  const most = process.constrainedMemory();
+  return most > 0 ? Math.min(most, totalmem()) : totalmem();
+}
+
 /** Generous: they stop what runs away, and no build. */
 const DEFAULT_LIMITS: BoxLimits = {
   cpuSeconds: 3_600,
@@ -61,6 +67,7 @@ const DEFAULT_LIMITS: BoxLimits = {
   processes: 4_096,
   reserveBytes: GIGABYTE,
   reserveFiles: 20_000,
+  reserveMemoryBytes: Math.min(GIGABYTE, Math.floor(memoryHere() / 16)),
 };
 
 /** Variables that programs get. None of them usually holds a secret. */
@@ -118,7 +125,7 @@ export function sandboxed(ops: Ops, engine: Engine, options: SandboxOptions = {}
       room.uses(execution);
       void execution.exit.then(() => running.delete(kept));
       if (ending) void execution.exit.then(() => ending.close()).catch(() => {});
-      const guarded = guardDisk(execution, [folder, room.tmp], base.limits);
+      const guarded = guardReserve(execution, [folder, room.tmp], base.limits);
       return checkedAfterwards(guarded, scan, {
         isLasting: request.writable === true,
         isOwn,

@@ -20,7 +20,15 @@ const BOX: Box = {
   room: { tmp: '/room/tmp', home: '/room/home', scratch: '/room/engine' },
   blank: { file: '/room/file', folder: '/room/folder' },
   files: [{ from: '/room/gitconfig', to: '/people/me/.gitconfig', variable: 'GIT_CONFIG_GLOBAL' }],
-  limits: { cpuSeconds: 1, memoryBytes: 1024, fileBytes: 512, processes: 5, reserveBytes: 1, reserveFiles: 1 },
+  limits: {
+    cpuSeconds: 1,
+    memoryBytes: 1024,
+    fileBytes: 512,
+    processes: 5,
+    reserveBytes: 1,
+    reserveFiles: 1,
+    reserveMemoryBytes: 1,
+  },
 };
 
 type Rule = readonly [verdict: string, operations: readonly string[], filters: readonly (readonly [string, string])[]];
