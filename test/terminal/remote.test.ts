@@ -168,6 +168,31 @@ test('commands that are entered while it works are not for the model', async () 
   await leave(shown);
 });
 
+test('the model has the tools of a device of the server, and their output is shown', async () => {
+  await fixture.configure(
+    '[server]\nchat_titles = false',
+    { calls: [{ name: 'temperature', arguments: '{}' }] },
+    { text: ['It is warm.'] },
+    { calls: [{ name: 'read', arguments: '{"path":"/etc/passwd"}' }] },
+    { text: ['It is refused.'] },
+  );
+  const serve = await fixture.serve('--demo-device');
+  const shown = await chat(serve, '--device', 'demo-device');
+  expect(shown.all()).toContain('those of the device demo-device');
+  shown.type('take the temperature of the demo device\r');
+  await shown.shows(/on the device demo-device/);
+  shown.type('y');
+  await shown.shows('It is warm.');
+  expect(shown.all()).toMatch(/✓ #1 temperature[^]*temp=/);
+  // Its own policy keeps it to its folder.
+  shown.type('show the users\r');
+  await shown.shows('/etc/passwd');
+  shown.type('y');
+  await shown.shows('It is refused.');
+  expect(JSON.stringify(fixture.provider.requests[3]!.messages.at(-1))).toContain('This agent refused it:');
+  await leave(shown);
+});
+
 test('a server that is away, a wrong model and flags of a local chat are errors that say what to do', async () => {
   await fixture.configure(TOOLS);
   const serve = await fixture.serve();

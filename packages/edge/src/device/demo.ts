@@ -16,6 +16,8 @@ export interface DemoDeviceOptions {
 
 export interface DemoDevice {
   readonly pid: number | undefined;
+  /** Its process has ended. */
+  readonly ended: Promise<void>;
   close(): Promise<void>;
 }
 
@@ -37,16 +39,17 @@ export async function startDemoDevice({ broker, prefix, id, onLog }: DemoDeviceO
   child.stderr?.setEncoding('utf8').on('data', (text: string) => {
     for (const line of text.split('\n')) if (line !== '') onLog?.(line);
   });
-  const exit = new Promise<void>((done) => {
+  const ended = new Promise<void>((done) => {
     child.once('exit', () => done());
     child.once('error', () => done());
   });
   return {
     pid: child.pid,
+    ended,
     async close() {
       child.kill('SIGTERM');
       const timer = setTimeout(() => child.kill('SIGKILL'), CLOSE_MS);
-      await exit;
+      await ended;
       clearTimeout(timer);
       await rm(folder, { recursive: true, force: true });
     },
@@ -75,5 +78,10 @@ broker = ${text(broker)}
 topic_prefix = ${text(prefix)}
 store = "store"
 shutdown_grace_ms = 1000
+
+[policy.paths]
+read = ["**", "/etc/hostname", "/sys/class/thermal", "/dev/gpiomem"]
+write = ["**", "/dev/gpiomem"]
+only = ["read", "write"]
 `;
 }

@@ -201,12 +201,21 @@ function openChat({
 }
 
 /** Flags that a server takes: the others are its own business. */
-const SERVER_CHAT_FLAGS = new Set(['url', 'continue', 'resume', 'model', 'plain', ...Object.keys(LOCATION_FLAGS)]);
+const SERVER_CHAT_FLAGS = new Set([
+  'url',
+  'continue',
+  'resume',
+  'model',
+  'device',
+  'plain',
+  ...Object.keys(LOCATION_FLAGS),
+]);
 
 async function chatOnServer(
   values: LocationValues & {
     readonly url?: string;
     readonly model?: string;
+    readonly device?: string;
     readonly continue?: boolean;
     readonly resume?: string;
     readonly plain?: boolean;
@@ -218,12 +227,13 @@ async function chatOnServer(
     throw new CommandError(`--${other} cannot be used with --url: the tools, limits and policy of the server apply.`);
   }
   const { chatWithServer } = await import('../remote-chat/open.ts');
-  const { url, model, resume } = values;
+  const { url, model, device, resume } = values;
   const { store } = await resolveContext(values, io);
   return chatWithServer(
     {
       url: url!,
       model,
+      device,
       newest: values.continue === true,
       resume: resume === CHOOSE ? '' : resume,
       isPlain: values.plain === true,

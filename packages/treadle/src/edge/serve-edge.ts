@@ -1,7 +1,6 @@
 import { messageOf, type Tool } from '@treadle/core';
 import type { Analysers } from '@treadle/core/policy';
 import type { DeviceExecutor, EdgeLink, EdgeLogLine, EdgePrompt } from '@treadle/edge';
-import type { DemoDevice } from '@treadle/edge/device';
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { Io } from '../terminal/io.ts';
@@ -24,6 +23,8 @@ export interface ServerEdge {
 }
 
 const DEMO_DEVICE = 'demo-device';
+/** For its process to start. */
+const DEMO_MS = 10_000;
 
 interface ServerEdgeOptions {
   readonly context: CommandContext;
@@ -54,7 +55,7 @@ export async function openServerEdge({
   });
   const { link, broker } = opened;
   const { deviceExecutor, devicePlaces, nodesTool } = await import('@treadle/edge');
-  let demo: DemoDevice | undefined;
+  let demo: StartedDemo | undefined;
   try {
     demo = withDemo ? await startDemo(opened, log) : undefined;
   } catch (error) {
@@ -68,7 +69,7 @@ export async function openServerEdge({
     place: devicePlaces(link),
     notices: [
       ...(broker ? [`The MQTT broker for devices listens on ${broker.url}`] : []),
-      ...(demo ? [`The device ${DEMO_DEVICE} is starting. Try: "take the temperature of the demo device"`] : []),
+      ...(demo ? [demo.notice] : []),
     ],
     answerPrompts(given) {
       prompts = promptAnswers(link, given);
@@ -105,10 +106,24 @@ function withDemoDevice(context: CommandContext): CommandContext {
   return { ...context, loaded: { ...loaded, config: { ...loaded.config, edge: { ...edge, devices } } } };
 }
 
-async function startDemo({ broker, link }: OpenEdge, log: (line: EdgeLogLine) => void): Promise<DemoDevice> {
+interface StartedDemo {
+  /** For the user. */
+  readonly notice: string;
+  close(): Promise<void>;
+}
+
+/** Starts the device, and waits until it can be used: nothing can be tried before. */
+async function startDemo({ broker, link }: OpenEdge, log: (line: EdgeLogLine) => void): Promise<StartedDemo> {
   const { startDemoDevice } = await import('@treadle/edge/device');
   const onLog = (line: string): void => log({ level: 'info', message: 'demo device', line });
-  return startDemoDevice({ broker: broker!.url, prefix: link.prefix, id: DEMO_DEVICE, onLog });
+  const demo = await startDemoDevice({ broker: broker!.url, prefix: link.prefix, id: DEMO_DEVICE, onLog });
+  const isReady = await Promise.race([link.whenReady(DEMO_DEVICE, DEMO_MS), demo.ended.then(() => false)]);
+  return {
+    notice: isReady
+      ? `The device ${DEMO_DEVICE} is ready. Try: "take the temperature of the demo device"`
+      : `The device ${DEMO_DEVICE} is not ready yet. The log says more.`,
+    close: () => demo.close(),
+  };
 }
 
 function refuse(prompt: EdgePrompt): void {

@@ -24,6 +24,8 @@ import {
 export interface RemoteOptions {
   readonly url: string;
   readonly model?: string | undefined;
+  /** Whose tools the model has. */
+  readonly device?: string | undefined;
   /** Continues the newest conversation. */
   readonly newest: boolean;
   /** Continues a conversation with these words; empty: the user chooses. */
@@ -63,6 +65,7 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
     isCommand: (line) => isRemoteCommand(line, info),
     conversation: undefined,
     model: options.model,
+    device: options.device,
     used: { tokens: 0, cost: undefined },
     unsent: [],
   };
@@ -103,11 +106,15 @@ async function driveRemoteChat(chat: RemoteChat): Promise<number> {
 }
 
 async function respond(text: string, chat: RemoteChat): Promise<RemoteEnding> {
-  const { dialogue, server, conversation, model } = chat;
+  const { dialogue, server, conversation, model, device } = chat;
   try {
     const done = await runRemoteCommand(text, chat);
     if (done !== undefined) return shown(chat, done);
-    const about = { ...(conversation !== undefined && { conversation_id: conversation }), ...(model && { model }) };
+    const about = {
+      ...(conversation !== undefined && { conversation_id: conversation }),
+      ...(model && { model }),
+      ...(device !== undefined && { device }),
+    };
     const body = { message: text, ...about, approvals: 'ask', on_disconnect: 'continue' } as const;
     return await showAnswer(chat, (signal) => server.send(body, signal));
   } catch (error) {
@@ -117,12 +124,14 @@ async function respond(text: string, chat: RemoteChat): Promise<RemoteEnding> {
 }
 
 function firstLines(chat: RemoteChat, width: number): readonly string[] {
-  const { server, info } = chat;
+  const { server, info, device } = chat;
   const tools = info.tools.filter(({ is_default }) => is_default).map(({ name }) => name);
   return [
     `Treadle ${version()}, a conversation of ${server.url}`,
     `  model    ${modelOf(chat)} (/model NAME)`,
-    `  tools    ${oneLine(tools.length === 0 ? 'none' : `${tools.length}: ${tools.join(', ')}`, width - 13)}`,
+    device === undefined
+      ? `  tools    ${oneLine(tools.length === 0 ? 'none' : `${tools.length}: ${tools.join(', ')}`, width - 13)}`
+      : `  tools    those of the device ${device}`,
     '  rules    the limits, the policy and the sandbox of the server apply',
     'Type a message, /help for help, Ctrl-D to leave.',
   ];

@@ -20,6 +20,8 @@ export interface RemoteChat {
   /** Undefined until the first message. */
   conversation: string | undefined;
   model: string | undefined;
+  /** Whose tools the model has; those of the server otherwise. */
+  readonly device: string | undefined;
   /** In this chat. */
   readonly used: { tokens: number; cost: number | undefined };
   /** Messages that the user entered when the answer could not accept them any more. */
