@@ -37,7 +37,7 @@ export {
   type Publication,
   type Subscription,
 } from './mqtt/client.ts';
-export { checkedBroker, type TlsFiles, type TransportOptions } from './mqtt/transport.ts';
+export type { TlsFiles, TransportOptions } from './mqtt/transport.ts';
 export { deviceOps, devicePlaces } from './link/device-ops.ts';
 export { deviceTools, type DeviceToolsOptions } from './link/device-tools.ts';
 export { deviceExecutor, type DeviceExecutor, type DeviceExecutorOptions } from './link/executor.ts';

@@ -113,6 +113,16 @@ export function edgeProblems({ edge }: Config): string[] {
       if (edge[name] !== undefined)
         problems.push(`edge.${name} is for the embedded broker, and edge.broker is another one. Remove it`);
     }
+    const { protocol, hostname } = new URL(broker);
+    if (isLoopback(hostname)) return problems;
+    // Others could read what is sent, or send commands.
+    if (protocol !== 'mqtts:' && protocol !== 'wss:')
+      problems.push('edge.broker is not on this machine, so it needs TLS: use mqtts:// or wss://');
+    if (edge.password_env === undefined && cert === undefined) {
+      problems.push(
+        'edge.broker is not on this machine, so it needs credentials: set username and password_env, or cert and key',
+      );
+    }
     return problems;
   }
   if (edge.username !== undefined && names.includes(edge.username)) {

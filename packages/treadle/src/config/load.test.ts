@@ -139,8 +139,16 @@ describe('errors name the file, the path and what is allowed', () => {
       'edge.devices.a b cannot be the name of a device: use at most 64 letters, digits, "_", "-" and ".".',
     ],
     [
-      '[edge]\nbroker = "mqtts://x"\nport = 1',
+      '[edge]\nbroker = "mqtts://x"\nport = 1\nusername = "a"\npassword_env = "A"',
       'edge.port is for the embedded broker, and edge.broker is another one. Remove it.',
+    ],
+    [
+      '[edge]\nbroker = "mqtt://127.0.0.1.example"\nusername = "a"\npassword_env = "A"',
+      'edge.broker is not on this machine, so it needs TLS: use mqtts:// or wss://.',
+    ],
+    [
+      '[edge]\nbroker = "wss://x/mqtt"',
+      'edge.broker is not on this machine, so it needs credentials: set username and password_env, or cert and key.',
     ],
     [
       '[edge]\nhost = "0.0.0.0"',

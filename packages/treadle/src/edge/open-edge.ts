@@ -46,7 +46,7 @@ export async function openEdge({
       'There are no devices: the configuration has no [edge]. Add [edge] and [edge.devices.NAME] to treadle.toml.',
     );
   }
-  const { checkedBroker, edgeLink, openBroker } = await import('@treadle/edge');
+  const { edgeLink, openBroker } = await import('@treadle/edge');
   const prefix = edge.topic_prefix ?? 'treadle';
   const secret = secretOf(edge.password_env, 'edge.password_env', context, env);
   const tls = await tlsFiles(edge, context);
@@ -63,7 +63,6 @@ export async function openEdge({
         })
       : undefined;
   const url = broker?.url.replace('0.0.0.0', '127.0.0.1') ?? (isEmbedded ? embeddedUrl(edge) : edge.broker!);
-  if (!isEmbedded) checkedBroker(url, { hasCredentials: secret !== undefined || tls?.cert !== undefined });
   const clientTls = isEmbedded && tls?.cert !== undefined ? ownTls(tls, tls.cert) : tls;
   const link = edgeLink({
     prefix,
