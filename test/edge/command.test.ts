@@ -1,5 +1,5 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, readFileSync } from 'node:fs';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
@@ -90,6 +90,16 @@ test('looks at devices, calls their tools, and runs with them', async () => {
   const [request] = fixture.provider.requests;
   expect(request!.tools!.map((one) => one.function.name)).toEqual(['read', 'temperature', 'gpio_read', 'gpio_write']);
   expect(JSON.stringify(fixture.provider.requests[1]!.messages.at(-1))).toContain('temp=');
+});
+
+test('says that the port of the broker is taken', async () => {
+  const port = await freePort();
+  await fixture.configure(edge(port));
+  await fixture.serve();
+  expect(await command(['serve', '--port', '0'], fixture.play.folder)).toMatchObject({
+    code: 2,
+    stderr: expect.stringMatching(/The embedded broker cannot listen on .*: edge\.port sets another port\.\n$/),
+  });
 });
 
 test('prints commands and reports as they happen', async () => {
@@ -266,6 +276,21 @@ test('says what is missing', async () => {
   expect(await command(['edge'], folder)).toMatchObject({
     code: 2,
     stderr: expect.stringContaining('There is no edge.toml'),
+  });
+  const refusal = async (file: string): Promise<object> => {
+    writeFileSync(join(folder, 'edge.toml'), `[agent]\nid = "pi"\ncapabilities = []\n[edge]\nstore = "store"\n${file}`);
+    const { code, stderr } = await command(['edge'], folder);
+    return { code, stderr };
+  };
+  expect(await refusal('[tools]\noffer = ["nothing"]')).toEqual({
+    code: 2,
+    stderr: expect.stringMatching(/^treadle: \[tools\] offer names nothing\..*\.\n$/),
+  });
+  mkdirSync(join(folder, 'store/pi'), { recursive: true });
+  writeFileSync(join(folder, 'store/pi/ledger.jsonl'), 'damaged\n');
+  expect(await refusal('')).toEqual({
+    code: 2,
+    stderr: expect.stringMatching(/ledger\.jsonl:1 is damaged.*\.\n$/),
   });
   expect((await command(['edge', '--help'], folder)).stdout).toContain('edge logs');
 });

@@ -43,6 +43,9 @@ export const edgeCommand: Command = defineCommand({
         config,
         log: (line) => io.stderr.write(`${JSON.stringify({ time: new Date().toISOString(), ...line })}\n`),
         onShutdown: () => ended.resolve(),
+      }).catch((error: Error) => {
+        // Its tools, its sandbox, or its store.
+        throw new CommandError(messageOf(error));
       });
       io.stdout.write(`Device ${agent.id} is ready\n`);
       await Promise.race([stop.received, ended.promise]);

@@ -60,6 +60,8 @@ export async function openEdge({
           ...usersOf(edge, secret, context, env),
           ...(tls?.cert !== undefined && { tls }),
           onProblem: (why) => log?.({ level: 'warn', message: 'the broker', why }),
+        }).catch((error: Error) => {
+          throw new CommandError(`${error.message} Another server may have it: edge.port sets another port.`);
         })
       : undefined;
   const url = broker?.url.replace('0.0.0.0', '127.0.0.1') ?? (isEmbedded ? embeddedUrl(edge) : edge.broker!);
