@@ -253,13 +253,27 @@ test('a demo device starts with the server, and ends with it', async () => {
 
 test('tool_loop_enabled = false gives one text reply', async () => {
   const port = await freePort();
-  await fixture.configure(`${edge(port)}[orchestrator]\ntool_loop_enabled = false\n`, { text: ['I cannot look.'] });
-  await fixture.serve();
+  const answers = Array.from({ length: 3 }, () => ({ text: ['I cannot look.'] }));
+  await fixture.configure(
+    `[server]\nchat_titles = false\n${edge(port)}[orchestrator]\ntool_loop_enabled = false\n`,
+    ...answers,
+  );
+  const server = await fixture.serve();
   await device(port);
   expect(await command(['run', '--device', 'pi', 'How warm is it?'], fixture.play.folder)).toMatchObject({
     stdout: 'I cannot look.\n',
   });
-  expect(fixture.provider.requests[0]!.tools).toBeUndefined();
+  const chat = await fetch(`${server.url}/v1/chat`, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify({ message: 'How warm is it?', device: 'pi' }),
+  });
+  expect(await chat.text()).toContain('I cannot look.');
+  const tools = [{ type: 'mcp', server_label: 'device:pi' }];
+  expect((await server.respond({ input: 'How warm is it?', tools })).body.output.at(-1)).toMatchObject({
+    type: 'message',
+  });
+  expect(fixture.provider.requests.map((one) => one.tools)).toEqual([undefined, undefined, undefined]);
 });
 
 test('says what is missing', async () => {

@@ -2,6 +2,7 @@ import { messageOf, type Tool } from '@treadle/core';
 import type { Analysers } from '@treadle/core/policy';
 import type { DeviceExecutor, EdgeLink, EdgeLogLine, EdgePrompt } from '@treadle/edge';
 import { CommandError } from '../command-line/command.ts';
+import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import type { Io } from '../terminal/io.ts';
 import { openEdge, type OpenEdge } from './open-edge.ts';
@@ -11,15 +12,20 @@ import { promptAnswers, type PromptAnswers, type PromptOptions } from './prompts
 export interface ServerEdge {
   readonly link: EdgeLink;
   /** `defaults`: devices whose tools every request has. */
-  readonly executor: (defaults: readonly string[]) => DeviceExecutor;
-  /** The tool that lists devices. */
-  readonly nodes: Tool;
+  offer(config: Config, defaults: readonly string[]): DeviceOffer;
   readonly place: NonNullable<Analysers['place']>;
   /** Lines for the user. */
   readonly notices: readonly string[];
   /** What answers messages that come over MQTT. Before that they are refused. */
   answerPrompts(with_: PromptOptions): void;
   close(): Promise<void>;
+}
+
+/** What requests can use of the devices. */
+interface DeviceOffer {
+  readonly executor: DeviceExecutor;
+  /** The tool that lists devices. */
+  readonly tools: readonly Tool[];
 }
 
 const DEMO_DEVICE = 'demo-device';
@@ -64,8 +70,12 @@ export async function openServerEdge({
   }
   return {
     link,
-    executor: (defaults) => withApiErrors(deviceExecutor(link, { defaults })),
-    nodes: nodesTool(link),
+    offer({ orchestrator }, defaults) {
+      const executor = withApiErrors(deviceExecutor(link, { defaults }));
+      return orchestrator?.tool_loop_enabled === false
+        ? { executor: withoutTools(executor), tools: [] }
+        : { executor, tools: [nodesTool(link)] };
+    },
     place: devicePlaces(link),
     notices: [
       ...(broker ? [`The MQTT broker for devices listens on ${broker.url}`] : []),
@@ -80,6 +90,11 @@ export async function openServerEdge({
       await opened.close();
     },
   };
+}
+
+/** Calls that a run has made before are still asked about. */
+function withoutTools(executor: DeviceExecutor): DeviceExecutor {
+  return { ...executor, functions: async () => [], defaults: async () => [], follow: () => () => {} };
 }
 
 /** A request for a device that the caller does not have is refused. */

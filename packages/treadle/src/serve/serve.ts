@@ -121,12 +121,13 @@ export const serveCommand: Command = defineCommand({
         const usable = remote.servers.map(({ name }) => name);
         const ledgerOf = await openLedgers(config, store.budgets);
         const hooks = await loadHooks(now.loaded);
+        const devices = edge?.offer(config, offer.defaultDevices);
         return offer.use({
           ...offer.options,
           ...hooks,
-          ...(edge && {
-            tools: [...(offer.options.tools ?? []), edge.nodes],
-            executors: [edge.executor(offer.defaultDevices)],
+          ...(devices && {
+            tools: [...(offer.options.tools ?? []), ...devices.tools],
+            executors: [devices.executor],
           }),
           models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
