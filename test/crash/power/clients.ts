@@ -86,6 +86,8 @@ const WITH_READER: readonly Scenario[] = [
   listed,
   mcpTask,
   agent,
+  workflow,
+  trace,
   message,
   frontEnd,
 ];
@@ -265,6 +267,52 @@ async function agent(note: Note, [one, other]: Servers): Promise<void> {
     isOpen = status === 'in_progress';
     if (!isOpen) note({ type: 'record', id, status: 'completed' });
   }
+}
+
+/** A workflow in the background, whose steps the other server is asked for. */
+async function workflow(note: Note, [one, other]: Servers): Promise<void> {
+  const started = await send<AskedWorkflow>(one, '/v1/workflows/notes/execute', { background: true });
+  const run = started.run_id;
+  const id = `inv_${run}`;
+  note({ type: 'record', id });
+  for (let isOpen = true; isOpen;) {
+    const { status, steps } = await get<AskedWorkflow>(other, `/v1/workflows/notes/runs/${run}`);
+    for (const { id: step, output } of steps ?? []) {
+      if (step === 'read' && output != null) note({ type: 'item', run, text: 'the word is treadle' });
+    }
+    isOpen = status === 'in_progress';
+    if (!isOpen) note({ type: 'record', id, status: 'completed' });
+  }
+}
+
+interface AskedWorkflow {
+  readonly run_id: string;
+  readonly status: string;
+  readonly steps?: readonly { readonly id: string; readonly output?: unknown }[];
+}
+
+/** The trace of a run, from both servers, while it runs. */
+async function trace(note: Note, servers: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(servers[0], '/v1/responses', { input: task(random), background: true }));
+  const poll = async (url: string): Promise<void> => {
+    for (let status = ''; !ENDED.includes(status);) {
+      // The run starts after its response.
+      const found = await get<AskedTrace>(url, `/v1/traces/${id}`).catch(notFound);
+      for (const { effect, ended_at: endedAt } of found?.steps.flatMap(({ work }) => work) ?? []) {
+        note({ type: endedAt === null ? 'begun' : 'settled', run: id, effect });
+      }
+      status = found?.status ?? '';
+      if (ENDED.includes(status)) note({ type: 'ended', run: id, status });
+    }
+  };
+  await allOf(servers.map(poll));
+}
+
+interface AskedTrace {
+  readonly status: string;
+  readonly steps: readonly {
+    readonly work: readonly { readonly effect: string; readonly ended_at: number | null }[];
+  }[];
 }
 
 interface AskedAgent {

@@ -65,6 +65,22 @@ tools: [read, glob, grep]
 Answer the question.
 `;
 
+const NOTES = `name: notes
+description: Reads the notes
+steps:
+  - id: read
+    action: run_tool
+    tool: read
+    inputs: { path: notes.txt }
+  - id: files
+    action: run_tool
+    tool: glob
+    depends_on: read
+    inputs: { pattern: '*' }
+outputs:
+  text: \${{ steps.read.output }}
+`;
+
 export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promise<PowerCuts> {
   const random = randomFrom(seed);
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-power-'));
@@ -74,6 +90,8 @@ export async function powerCuts({ seed, cuts, ...disk }: PowerCutOptions): Promi
   writeFileSync(path.join(folder, 'notes.txt'), 'the word is treadle\n');
   mkdirSync(path.join(folder, 'agents'));
   writeFileSync(path.join(folder, 'agents', 'helper.md'), HELPER);
+  mkdirSync(path.join(folder, 'workflows'));
+  writeFileSync(path.join(folder, 'workflows', 'notes.yaml'), NOTES);
   const facts: Fact[] = [];
   let told: readonly Fact[] = [];
   const lost: string[] = [];

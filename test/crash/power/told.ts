@@ -14,6 +14,8 @@ export type Fact =
   | { readonly type: 'run'; readonly id: string; readonly entries: number; readonly status: string }
   /** The run has ended. */
   | { readonly type: 'ended'; readonly run: string; readonly status: string }
+  /** An effect of the run was in its journal, or its end. */
+  | { readonly type: 'begun' | 'settled'; readonly run: string; readonly effect: string }
   /** A text in an item that the client of a run has received. */
   | { readonly type: 'item'; readonly run: string; readonly text: string }
   | { readonly type: 'key'; readonly key: string; readonly id: string };
@@ -68,6 +70,9 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
         const [run] = await store.list({ runId: fact.run, limit: 1 });
         return run?.status === fact.status ? undefined : `is ${run?.status}`;
       }
+      case 'begun':
+      case 'settled':
+        return isInJournal(fact, await entriesOf(fact.run)) ? undefined : 'is not recorded';
       case 'item':
         return isRecorded(fact.text, await entriesOf(fact.run)) ? undefined : 'is not recorded';
       case 'key': {
@@ -85,6 +90,14 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
     if (why !== undefined) lost.push(`${JSON.stringify(fact).slice(0, 300)} ${why}`);
   }
   return lost;
+}
+
+function isInJournal(
+  { type, effect }: Extract<Fact, { type: 'begun' | 'settled' }>,
+  entries: readonly JournalEntry[],
+): boolean {
+  if (type === 'begun') return entries.some(({ issued }) => issued.includes(effect));
+  return entries.some(({ event }) => 'effect' in event && event.effect === effect);
 }
 
 /** What a call that was denied returns is in no event: it follows from the verdict. */

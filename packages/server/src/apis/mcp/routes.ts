@@ -91,6 +91,8 @@ async function sendWebResponse(
   const reader = body!.getReader();
   outgoing.once('close', () => void reader.cancel().catch(() => {}));
   outgoing.on('error', () => {});
+  // The headers name the session.
+  await exchange.durable();
   outgoing.writeHead(status, { ...sent, 'x-accel-buffering': 'no' });
   outgoing.flushHeaders();
   for (;;) {
