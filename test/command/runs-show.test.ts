@@ -333,6 +333,15 @@ test.each([
   'runs resume a1',
   'runs cancel a1',
   'runs prune --older-than 1s --dry-run',
+  'runs fork a1 --at 1',
+  'runs delete a1 --yes',
+  'trace a1',
+  'trace a1 --json',
+  'status',
+  'metrics',
+  'metrics --json',
+  'budgets list',
+  'store check',
   'run --no-tools Hello',
   'chat --no-tools --continue',
 ])('%s tells nothing that a power failure could take back', async (line) => {
@@ -342,6 +351,15 @@ test.each([
   expect(code).toBe(1);
   expect(stdout + stderr).toContain('could not be synced');
   expect(stdout + stderr).not.toMatch(/\b(a1|a2|go|completed|not finished|no runs?)\b/);
+});
+
+test('metrics tells nothing that a power failure could take back if another process has counted', async () => {
+  await threeRuns();
+  const { code } = await fixture.treadle('metrics');
+  using _ = failingDisk();
+  const { code: codeThen, stdout, stderr } = await fixture.treadle('metrics');
+  expect([code, codeThen, stdout]).toEqual([0, 1, '']);
+  expect(stderr).toContain('could not be synced');
 });
 
 test('/runs in a chat tells nothing that a power failure could take back', async () => {

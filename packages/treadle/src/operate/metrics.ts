@@ -91,6 +91,8 @@ export async function storedMetrics(
       ...(to !== null && { until: to }),
       countMs: rebuild ? Infinity : COUNT_MS,
     });
+    // Another process may have counted them just now.
+    await store.durable();
     return { since: from, until: to, waiting, ...metricsReport(metrics) };
   } finally {
     await store.close();
