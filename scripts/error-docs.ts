@@ -281,6 +281,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   invalid_prompt: [400, 'The provider rejects the request; the message is its own.', 'Change what it names.'],
   context_length_exceeded: [400, 'The input is longer than the model accepts.', 'Send less, or compact it.'],
   content_filter: [400, 'A filter of the provider has blocked it.', 'Change the input.'],
+  guardrail: [400, 'A guardrail of the server has stopped the run; the message is its reason.', 'Change the input.'],
   invalid_url: [400, 'It is not an http(s) URL or a data URL.', FIX_FIELD],
   invalid_image_url: [400, 'The URL of an image cannot be used.', FIX_FIELD],
   invalid_file: [400, 'A file cannot be used.', FIX_FIELD],

@@ -41,6 +41,7 @@ export type ApiErrorCode =
   | 'cancelled'
   | 'changes_lost'
   | 'content_filter'
+  | 'guardrail'
   | 'context_length_exceeded'
   | 'conversation_busy'
   | 'conversation_idle'

@@ -10,8 +10,8 @@ interface Reported {
   readonly inResponse?: ApiErrorCode;
 }
 
-/** Why a run ended: a failure of its model, or a budget that has not enough left. */
-export type RunFailure = Omit<ModelError, 'code'> & { readonly code: ModelErrorCode | 'budget' };
+/** Why a run ended: a failure of its model, a budget that has not enough left, or a guardrail. */
+export type RunFailure = Omit<ModelError, 'code'> & { readonly code: ModelErrorCode | 'budget' | 'guardrail' };
 
 const REPORTED: Record<RunFailure['code'], Reported> = {
   budget: {
@@ -45,6 +45,8 @@ const REPORTED: Record<RunFailure['code'], Reported> = {
     code: 'invalid_prompt',
     inResponse: 'invalid_prompt',
   },
+  // Nothing of the server has failed: a retry would be refused too.
+  guardrail: { status: 400, type: 'invalid_request_error', code: 'guardrail' },
   'program-failed': { status: 500, type: 'server_error', code: 'program_failed' },
   'program-diverged': { status: 500, type: 'server_error', code: 'program_diverged' },
   cancelled: { status: 499, type: 'server_error', code: 'cancelled' },

@@ -1,4 +1,4 @@
-import type { Limit, LoopResult, ModelError, Outcome, Usage, Waiting } from '@treadle/core';
+import type { Limit, LoopResult, Outcome, Usage, Waiting } from '@treadle/core';
 import { ApiError } from '../api-error.ts';
 import { codeInResponse, modelApiError, type RunFailure } from '../engine/model-failure.ts';
 
@@ -50,10 +50,11 @@ export function endingOf(
   return { at, usage, type: 'failed', error: { code: 'server_error', message } };
 }
 
-/** The failure of a model that replied, but not with what it was asked for. */
-export function failureOfReplies(outcome: Outcome | undefined): ModelError | undefined {
+/** The failure of a run that no call of the model has reported: what the model replied, or what a guardrail says. */
+export function failureOfRun(outcome: Outcome | undefined): RunFailure | undefined {
   if (outcome?.type !== 'failed') return undefined;
   const { code, message } = outcome.error;
+  if (code === 'guardrail') return { code, message, retryable: false };
   if (code !== 'empty-reply' && code !== 'tool-choice-unmet') return undefined;
   return { code: 'protocol', message: `${message} Retry, or use another model.`, retryable: true };
 }

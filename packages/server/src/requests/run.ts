@@ -43,7 +43,7 @@ import type { ServerList } from '../engine/executors.ts';
 import { budgetFailure, publicFailure, type RunFailure } from '../engine/model-failure.ts';
 import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
 import type { GivenToAgent } from './injection.ts';
-import { endingOf, failureOfReplies, type Ending } from './ending.ts';
+import { endingOf, failureOfRun, type Ending } from './ending.ts';
 import { logCall, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
@@ -550,7 +550,7 @@ export function driveRun(
       return { isAsleep: true, waiting };
     }
     if (wasCancelled && resume) isSpent ||= isCutOff || isUsedUp(result, resume);
-    failure ??= failureOfReplies(outcome);
+    failure ??= failureOfRun(outcome);
     const ending = endingOf(result, { isSpent, failure, budgetReason, at: Date.now(), isGivenByClient });
     // It waits for somebody who cannot answer here. Nothing must happen after the client was told that it failed.
     if (ending.type === 'failed' && !result.outcome) await cancelPaused();
