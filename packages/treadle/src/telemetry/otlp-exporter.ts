@@ -23,17 +23,20 @@ export interface Outbox {
   flush(): Promise<void>;
 }
 
-/** Records that wait. A collector that is away for longer gets only the newest. */
+/** Records that wait. While a collector is away, further ones are lost, which costs nothing. */
 const MAX_WAITING = 2_048;
 const MAX_BATCH = 512;
 const INTERVAL_MS = 2_000;
 const TIMEOUT_MS = 10_000;
 
-/** `bodyOf`: the request for a batch. */
-export function openOutbox(send: Send, bodyOf: (records: readonly object[]) => object): Outbox {
-  let waiting: object[] = [];
+/** `bodyOf`: the request for a batch, of the records as JSON with commas between. */
+export function openOutbox(send: Send, bodyOf: (records: string) => string): Outbox {
+  /** As JSON: a text is one object for the garbage collector, which moves it until it is sent. */
+  let waiting: string[] = [];
   let timer: ReturnType<typeof setTimeout> | undefined;
   let sending: Promise<void> | undefined;
+  /** How many are being sent. They come back if they could not be. */
+  let sent = 0;
 
   function schedule(): void {
     timer ??= setTimeout(() => {
@@ -48,8 +51,11 @@ export function openOutbox(send: Send, bodyOf: (records: readonly object[]) => o
       while (waiting.length > 0) {
         const batch = waiting.slice(0, MAX_BATCH);
         waiting = waiting.slice(MAX_BATCH);
-        if (await send(bodyOf(batch))) continue;
-        waiting = [...batch, ...waiting].slice(-MAX_WAITING);
+        sent = batch.length;
+        const isTaken = await send(bodyOf(batch.join(',')));
+        sent = 0;
+        if (isTaken) continue;
+        waiting = [...batch, ...waiting];
         schedule();
         break;
       }
@@ -60,8 +66,8 @@ export function openOutbox(send: Send, bodyOf: (records: readonly object[]) => o
 
   return {
     add(record) {
-      if (waiting.length >= MAX_WAITING) waiting.shift();
-      waiting.push(record);
+      if (waiting.length + sent >= MAX_WAITING) return;
+      waiting.push(JSON.stringify(record));
       if (waiting.length === MAX_BATCH) void sendAll();
       else schedule();
     },
@@ -74,7 +80,7 @@ export function openOutbox(send: Send, bodyOf: (records: readonly object[]) => o
 }
 
 /** Resolves to whether the collector took it. Never rejects. */
-export type Send = (body: object) => Promise<boolean>;
+export type Send = (json: string) => Promise<boolean>;
 
 /** Posts to a path of the collector. */
 export type SenderTo = (path: string) => Send;
@@ -94,8 +100,8 @@ function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, s
     return false;
   }
 
-  return async (body) => {
-    const bytes = Buffer.from(JSON.stringify(body));
+  return async (json) => {
+    const bytes = Buffer.from(json);
     const { promise, resolve } = Promise.withResolvers<boolean>();
     const sent = request(url, {
       method: 'POST',

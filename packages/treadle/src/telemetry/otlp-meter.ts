@@ -40,9 +40,17 @@ export function otlpMeter(): OtlpMeter {
     return instrument;
   }
 
+  /** A model call counts several times with the same attributes. */
+  let last: { readonly attributes: Attributes; readonly key: string } | undefined;
+
+  function keyOf(attributes: Attributes): string {
+    if (last?.attributes !== attributes) last = { attributes, key: JSON.stringify(attributes) };
+    return last.key;
+  }
+
   function observe({ series, bounds = [] }: Instrument, value: number, attributes: Attributes = {}): void {
     if (!Number.isFinite(value)) return;
-    const known = JSON.stringify(attributes);
+    const known = keyOf(attributes);
     const key = series.has(known) || series.size < MAX_SERIES ? known : JSON.stringify(OVERFLOW);
     let one = series.get(key);
     if (!one) {

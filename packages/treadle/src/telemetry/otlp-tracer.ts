@@ -1,4 +1,4 @@
-import { randomBytes } from 'node:crypto';
+import { randomFillSync } from 'node:crypto';
 import {
   INVALID_SPAN_CONTEXT,
   SpanKind,
@@ -96,6 +96,14 @@ function recordedSpan(
   return span;
 }
 
+/** A call of the system's random numbers costs more than the rest of a span. */
+const pool = Buffer.alloc(4_096);
+let used = pool.length;
+
 function idOf(bytes: number): string {
-  return randomBytes(bytes).toString('hex');
+  if (used + bytes > pool.length) {
+    randomFillSync(pool);
+    used = 0;
+  }
+  return pool.toString('hex', used, (used += bytes));
 }

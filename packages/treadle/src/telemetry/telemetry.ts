@@ -29,20 +29,21 @@ export function startTelemetry({ endpoint, content, serviceName, headers, onProb
   const senderTo = collectorAt({ endpoint, headers: headersIn(headers), onProblem });
   const resource = { attributes: keyValues({ 'service.name': serviceName, 'service.version': version() }) };
   const scope = { name: 'treadle', version: version() };
-  const spans = openOutbox(senderTo('/v1/traces'), (batch) => ({
-    resourceSpans: [{ resource, scopeSpans: [{ scope, spans: batch }] }],
-  }));
+  const [about, from] = [JSON.stringify(resource), JSON.stringify(scope)];
+  const spans = openOutbox(
+    senderTo('/v1/traces'),
+    (batch) => `{"resourceSpans":[{"resource":${about},"scopeSpans":[{"scope":${from},"spans":[${batch}]}]}]}`,
+  );
   const { meter, collect } = otlpMeter();
   const sendMetrics = senderTo('/v1/metrics');
   let sending: Promise<unknown> | undefined;
   const reportMetrics = (): Promise<unknown> => {
     const metrics = collect();
     if (metrics.length === 0) return Promise.resolve();
-    return (sending ??= sendMetrics({ resourceMetrics: [{ resource, scopeMetrics: [{ scope, metrics }] }] }).finally(
-      () => {
-        sending = undefined;
-      },
-    ));
+    const json = JSON.stringify({ resourceMetrics: [{ resource, scopeMetrics: [{ scope, metrics }] }] });
+    return (sending ??= sendMetrics(json).finally(() => {
+      sending = undefined;
+    }));
   };
   const interval = setInterval(() => void reportMetrics(), METRICS_INTERVAL_MS).unref();
   return {
