@@ -1,5 +1,7 @@
 import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { PROCESS_ENV } from '../process-env.ts';
@@ -30,19 +32,35 @@ function loadedBy(...args: readonly string[]): readonly string[] {
 
 const SERVER_PACKAGES = ['@treadle/server', 'hono', 'pino', 'zod', '@hono/node-server'];
 const SHELL_PACKAGES = ['@treadle/tools/commands', 'unbash'];
+const TELEMETRY_PACKAGES = ['@treadle/core/otel', '@opentelemetry/api'];
 
 test.each(['--version', '--help'])('%j loads no package but two small modules', (flag) => {
   expect(loadedBy(flag)).toEqual(['@treadle/core/nearest', '@treadle/core/node-version']);
 });
 
 test.each([[['serve', '--help']], [['models', '--no-test']], [['run', 'hello', '--store', 'memory:']]])(
-  '%j does not load the server package and the shell grammar',
+  '%j does not load the server package, the shell grammar and telemetry',
   (args) => {
     const loaded = loadedBy(...args);
     expect(loaded).toContain('@treadle/core');
-    expect(loaded.filter((name) => [...SERVER_PACKAGES, ...SHELL_PACKAGES].includes(name))).toEqual([]);
+    expect(
+      loaded.filter((name) => [...SERVER_PACKAGES, ...SHELL_PACKAGES, ...TELEMETRY_PACKAGES].includes(name)),
+    ).toEqual([]);
   },
 );
+
+test('a run loads telemetry if the configuration names a collector', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'treadle-lazy-'));
+  const file = join(folder, 'treadle.toml');
+  try {
+    // Nothing listens there.
+    writeFileSync(file, '[telemetry]\notlp_endpoint = "http://127.0.0.1:1"\n');
+    const loaded = loadedBy('run', 'hello', '--store', 'memory:', '--config', file);
+    expect(loaded).toEqual(expect.arrayContaining(TELEMETRY_PACKAGES));
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
 
 test('"key new" loads the server package', () => {
   expect(loadedBy('key', 'new')).toEqual(expect.arrayContaining(['@treadle/server']));
