@@ -23,6 +23,8 @@ export interface ClientOptions {
 export interface CallOptions {
   readonly onprogress?: (progress: { readonly progress: number; readonly message?: string | undefined }) => void;
   readonly signal?: AbortSignal;
+  /** The `_meta` of the request. */
+  readonly meta?: Readonly<Record<string, unknown>>;
 }
 
 /** The part of both clients that tests use. */
@@ -66,7 +68,8 @@ export async function newClient(target: Target, options: ClientOptions = {}): Pr
   );
   return {
     revision: client.getNegotiatedProtocolVersion(),
-    call: async (name, input = {}, more = {}) => resultOf(await client.callTool({ name, arguments: input }, more)),
+    call: async (name, input = {}, { meta, ...more } = {}) =>
+      resultOf(await client.callTool({ name, arguments: input, ...(meta && { _meta: meta }) }, more)),
     tools: async () => (await client.listTools()).tools,
     resources: (cursor) => client.request({ method: 'resources/list', params: cursor === undefined ? {} : { cursor } }),
     read: async (uri) => textIn((await client.readResource({ uri })).contents),
@@ -89,8 +92,9 @@ export async function oldClient(target: Target, options: ClientOptions = {}): Pr
   await client.connect(transport as Parameters<typeof client.connect>[0]);
   return {
     revision: (transport as { protocolVersion?: string }).protocolVersion,
-    call: async (name, input = {}, more = {}) => {
-      return resultOf((await client.callTool({ name, arguments: input }, undefined, more)) as WireResult);
+    call: async (name, input = {}, { meta, ...more } = {}) => {
+      const params = { name, arguments: input, ...(meta && { _meta: meta }) };
+      return resultOf((await client.callTool(params, undefined, more)) as WireResult);
     },
     tools: async () => (await client.listTools()).tools,
     resources: (cursor) => client.listResources(cursor === undefined ? {} : { cursor }),

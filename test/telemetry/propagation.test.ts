@@ -1,11 +1,13 @@
-import { runLoop, type Model, type Tool } from '@treadle/core';
+import { runLoop, tool, type Model, type Tool } from '@treadle/core';
 import { openTelemetry } from '@treadle/core/otel';
 import { scriptedModel } from '@treadle/core/testing';
 import { openaiChat } from '@treadle/models';
 import { bashTool, local } from '@treadle/tools';
 import { mcpServer, mcpTools } from '@treadle/tools/mcp';
 import { expect, test } from 'vitest';
+import { newClient, oldClient } from '../mcp/official-clients.ts';
 import { listed, scriptedServer } from '../mcp/scripted-server.ts';
+import { startInProcess } from '../server/support/in-process.ts';
 import { recordingSdk } from './recorded-spans.ts';
 
 /** Runs calls one after the other. Returns the `traceparent` of the span of each, and the results. */
@@ -54,6 +56,34 @@ test('MCP servers get the span of the call in _meta', async () => {
   } finally {
     await server.close();
   }
+});
+
+test.each([
+  ['of SDK 2', newClient],
+  ['of SDK 1', oldClient],
+] as const)('a call of an MCP client %s is part of the trace in its _meta', async (_, open) => {
+  const trace = '0af7651916cd43dd8448eb211c80319c';
+  const given: (string | undefined)[] = [];
+  const look = tool({
+    name: 'look',
+    description: 'Looks',
+    effect: 'pure',
+    touches: () => [],
+    execute: (__, { traceparent }) => (given.push(traceparent), 'seen'),
+  });
+  const sdk = recordingSdk();
+  const tracing = openTelemetry({ tracer: sdk.tracer });
+  await using server = await startInProcess(scriptedModel([]), { tools: [look], tracing });
+  await using client = await open(server);
+  const meta = { traceparent: `00-${trace}-b7ad6b7169203331-01` };
+  expect(await client.call('look', {}, { meta })).toEqual({ text: 'seen', isError: false });
+  expect(new Set(sdk.spans.map(({ traceId }) => traceId))).toEqual(new Set([trace]));
+  expect(sdk.spans.some(({ parentId }) => parentId === 'b7ad6b7169203331')).toBe(true);
+  const [called] = sdk.spans.filter(({ name }) => name === 'execute_tool look');
+  expect(given).toEqual([`00-${trace}-${called!.spanId}-01`]);
+  // What is none is ignored.
+  expect(await client.call('look', {}, { meta: { traceparent: 'x' } })).toEqual({ text: 'seen', isError: false });
+  expect(given[1]).not.toContain(trace);
 });
 
 test('a model that is reached with a fetch of the user gets the header, and none if the run is not traced', async () => {
