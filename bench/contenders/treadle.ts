@@ -18,7 +18,7 @@ export function endpoint({ model, baseURL, stream }: Task): {
 
 /** `effect`: that of the tool. It returns a text, so it is pure. */
 export function treadle(
-  surroundings: (task: Task) => Pick<LoopOptions, 'model' | 'journal' | 'policy'>,
+  surroundings: (task: Task) => Pick<LoopOptions, 'model' | 'journal' | 'policy' | 'tracing'>,
   effect: ToolEffect = 'pure',
 ): Contender {
   return {
@@ -35,7 +35,7 @@ export function treadle(
 
 function runOf(
   { stream, onDelta, step, maxTurns }: Pick<Task, 'stream' | 'onDelta' | 'step' | 'maxTurns'>,
-  surroundings: Pick<LoopOptions, 'model' | 'journal' | 'policy'>,
+  surroundings: Pick<LoopOptions, 'model' | 'journal' | 'policy' | 'tracing'>,
   effect: ToolEffect,
 ): () => Promise<string> {
   const options: LoopOptions = {

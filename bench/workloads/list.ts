@@ -35,7 +35,14 @@ export const WORKLOADS: readonly Workload[] = [
 ];
 
 /** Variants of Treadle that show the cost of a feature: in their own rows, or where the protocol can make a difference. */
-const VARIANTS: readonly string[] = ['treadle-sqlite', 'treadle-policy'];
+const VARIANTS: readonly string[] = [
+  'treadle-sqlite',
+  'treadle-sqlite-once',
+  'treadle-policy',
+  'treadle-tracing',
+  'treadle-otlp',
+  'treadle-otlp-hangs',
+];
 const SAME_PACKAGES: readonly string[] = ['treadle-anthropic'];
 
 export function takesPart({ only, where, mode }: Workload, { id, http, inProcess }: Entry): boolean {

@@ -3,21 +3,26 @@ import { cpuSince, repeat, task, type Workload } from './workload.ts';
 
 const TURNS = 20;
 
-/**
- * The cost of a journal on disk and of a policy, compared with neither, for the chain of W1. Tracing gets a row here when
- * it exists.
- */
+/** The cost of a journal on disk, of a policy and of tracing, compared with none of them, for the chain of W1. */
 function extras(atOnce: number): Workload {
   return {
     id: `W8-${atOnce}`,
-    title: `with journal and policy, ${atOnce === 1 ? 'one run' : `${atOnce} runs at once`}, streaming`,
+    title: `with journal, policy and tracing, ${atOnce === 1 ? 'one run' : `${atOnce} runs at once`}, streaming`,
     metrics: [
       { id: 'cpu', title: 'CPU per turn', unit: 'us', digits: 0 },
       { id: 'wall', title: 'wall per turn', unit: 'us', digits: 0 },
     ],
     mode: 'stream',
     where: 'http',
-    only: ['treadle', 'treadle-sqlite', 'treadle-sqlite-once', 'treadle-policy'],
+    only: [
+      'treadle',
+      'treadle-sqlite',
+      'treadle-sqlite-once',
+      'treadle-policy',
+      'treadle-tracing',
+      'treadle-otlp',
+      'treadle-otlp-hangs',
+    ],
     check: ['chain', 'parallel'],
     async measure(stage) {
       const run = stage.contender.prepare(task(stage, `chain:${TURNS}`));

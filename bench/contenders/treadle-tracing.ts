@@ -1,0 +1,34 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import type { Socket } from 'node:net';
+import { openTelemetry } from '@treadle/core/otel';
+import { openaiChat } from '@treadle/models';
+import { otlpMeter } from '../../packages/treadle/src/telemetry/otlp-meter.ts';
+import { otlpTracer } from '../../packages/treadle/src/telemetry/otlp-tracer.ts';
+import { startTelemetry } from '../../packages/treadle/src/telemetry/telemetry.ts';
+import { node } from '../measure/pinned.ts';
+import type { Contender } from './contender.ts';
+import { endpoint, treadle } from './treadle.ts';
+
+/** Spans and metrics are made, and go nowhere. */
+const tracing = openTelemetry({ tracer: otlpTracer(() => {}), meter: otlpMeter().meter });
+
+export const contender: Contender = treadle((task) => ({ model: openaiChat({ ...endpoint(task) }), tracing }));
+
+/** As with `[telemetry]`: spans and metrics go to a collector on another core. */
+export async function withCollector(behaviour: 'answers' | 'hangs'): Promise<Contender> {
+  const file = new URL('../server/collector.ts', import.meta.url).pathname;
+  const [command, args] = node(0, ['--disable-warning=ExperimentalWarning', file, behaviour]);
+  const child = spawn(command, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  const [port] = (await once(child.stdout, 'data')) as [Buffer];
+  // It ends with this process, and does not keep it.
+  for (const part of [child, child.stdin as Socket, child.stdout as Socket]) part.unref();
+  const { tracing } = startTelemetry({
+    endpoint: `http://127.0.0.1:${String(port).trim()}`,
+    content: false,
+    serviceName: 'bench',
+    headers: undefined,
+    onProblem: () => {},
+  });
+  return treadle((task) => ({ model: openaiChat({ ...endpoint(task) }), tracing }));
+}
