@@ -90,6 +90,19 @@ test('with content, spans have the instructions, messages, arguments and results
   const tracing = openTelemetry({ tracer, content: true });
   await runLoop({ model, tools: [echo], input: 'Say it.', instructions: 'Be brief.', tracing });
   const [first, call, second] = spans.map(({ attributes }) => attributes);
+  // Conventions: the arguments and the result of a call are objects.
+  const structured = recordingSdk();
+  const weigh = tool({ name: 'weigh', description: 'Weighs', effect: 'pure', execute: () => ({ kg: 3 }) });
+  await runLoop({
+    model: scriptedModel([{ calls: [{ name: 'weigh' }] }, 'Done.']),
+    tools: [weigh],
+    input: 'Weigh it.',
+    tracing: openTelemetry({ tracer: structured.tracer, content: true }),
+  });
+  expect(structured.spans[1]!.attributes).toMatchObject({
+    'gen_ai.tool.call.arguments': '{}',
+    'gen_ai.tool.call.result': '{"kg":3}',
+  });
   expect(JSON.parse(first!['gen_ai.system_instructions'] as string)).toEqual([{ type: 'text', content: 'Be brief.' }]);
   expect(JSON.parse(first!['gen_ai.output.messages'] as string)).toMatchObject([
     {
@@ -100,7 +113,7 @@ test('with content, spans have the instructions, messages, arguments and results
   ]);
   expect(call).toMatchObject({
     'gen_ai.tool.call.arguments': '{"a":1}',
-    'gen_ai.tool.call.result': expect.stringContaining('said'),
+    'gen_ai.tool.call.result': '{"content":[{"type":"text","content":"said"}]}',
   });
   expect(JSON.parse(second!['gen_ai.input.messages'] as string)).toMatchObject([
     { role: 'user', parts: [{ type: 'text', content: 'Say it.' }] },
@@ -108,6 +121,34 @@ test('with content, spans have the instructions, messages, arguments and results
     { role: 'tool', parts: [{ type: 'tool_call_response', response: [{ type: 'text', content: 'said' }] }] },
   ]);
   expect(JSON.parse(second!['gen_ai.tool.definitions'] as string)).toMatchObject([{ type: 'function', name: 'echo' }]);
+});
+
+test('a model call that failed says why, and counts with no tokens', async () => {
+  const { tracer, meter, spans, values } = recordingSdk();
+  const failure = { type: 'failure', error: { code: 'auth', message: 'no key', retryable: false } } as const;
+  const model: Model = { id: 'm', provider: 'openai', reply: () => Promise.resolve(failure) };
+  await runLoop({ model, input: 'Go.', tracing: openTelemetry({ tracer, meter }) });
+  expect(spans[0]).toMatchObject({
+    name: 'chat m',
+    isError: true,
+    attributes: {
+      'error.type': 'auth',
+      'gen_ai.response.finish_reasons': ['error'],
+      'treadle.failure.category': 'model',
+      'treadle.failure.code': 'F-SEC',
+    },
+  });
+  expect(spans[0]!.attributes).not.toHaveProperty(['gen_ai.usage.input_tokens']);
+  expect(spans[1]).toMatchObject({ name: 'invoke_agent', isError: true, attributes: { 'error.type': 'auth' } });
+  expect(values.map(({ name, value, attributes }) => [name, value > 0, attributes['error.type']])).toEqual([
+    ['gen_ai.client.inference.duration', expect.any(Boolean), 'auth'],
+    ['gen_ai.client.inference.operation.input_tokens', false, 'auth'],
+    ['gen_ai.client.inference.operation.output_tokens', false, 'auth'],
+    ['gen_ai.client.inference.usage.input_tokens', false, undefined],
+    ['gen_ai.client.inference.usage.output_tokens', false, undefined],
+    ['gen_ai.invoke_agent.duration', expect.any(Boolean), 'auth'],
+  ]);
+  expect(JSON.stringify(spans)).not.toContain('no key');
 });
 
 test('a run that continues no trace records its own, and model calls and tools are given the traceparent of their span', async () => {

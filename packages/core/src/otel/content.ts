@@ -32,8 +32,12 @@ function jsonValue(text: string): unknown {
   }
 }
 
+/** An object, as the conventions ask for: the one that the tool returned, or one with all parts. */
 export function resultText(content: readonly ResultBlock[]): string {
-  return JSON.stringify(content.map(partOf));
+  const [first] = content;
+  const value = content.length === 1 && first?.type === 'text' ? jsonValue(first.text) : undefined;
+  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value);
+  return JSON.stringify(isObject ? value : { content: content.map(partOf) });
 }
 
 function partOf(part: Message['content'][number] | ResultBlock | UserBlock): Part {

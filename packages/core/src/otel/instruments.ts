@@ -4,8 +4,8 @@ import { ATTRIBUTE, METRIC, type MetricName } from './conventions.ts';
 
 export interface Instruments {
   record(metric: MetricName, value: number, attributes: Attributes): void;
-  /** The tokens of a model call. */
-  recordUsage(usage: Usage, attributes: Attributes): void;
+  /** The tokens of a model call. `error`: why it failed. */
+  recordUsage(usage: Usage, attributes: Attributes, error: string | undefined): void;
 }
 
 /** The metrics of the conventions. Each is created when it is first recorded. */
@@ -33,9 +33,10 @@ export function instrumentsOf(meter: Meter): Instruments {
 
   return {
     record,
-    recordUsage(usage, attributes) {
-      record(METRIC.inputTokens, usage.inputTokens, attributes);
-      record(METRIC.outputTokens, usage.outputTokens, attributes);
+    recordUsage(usage, attributes, error) {
+      const ofCall = error === undefined ? attributes : { ...attributes, [ATTRIBUTE.error]: error };
+      record(METRIC.inputTokens, usage.inputTokens, ofCall);
+      record(METRIC.outputTokens, usage.outputTokens, ofCall);
       // Providers do not say how many are of texts.
       const counted = { ...attributes, [ATTRIBUTE.modality]: 'unknown' };
       const counts = [

@@ -370,9 +370,10 @@ class SpansOfRun implements RunSpans {
       });
     }
     const usage = replied?.usage ?? summaryUsage(event);
-    if (!usage) return;
-    instruments.recordUsage(usage, attributes);
-    otel.setAttributes(usageAttributes(usage));
+    // A call that failed counts with no tokens, so that all metrics have the same number of calls.
+    instruments.recordUsage(usage ?? NO_USAGE, attributes, error);
+    if (usage) otel.setAttributes(usageAttributes(usage));
+    if (error !== undefined) otel.setAttribute(ATTRIBUTE.finishReasons, ['error']);
     if (!replied) return;
     otel.setAttributes({
       [ATTRIBUTE.responseModel]: replied.model,
@@ -381,6 +382,8 @@ class SpansOfRun implements RunSpans {
     if (content) otel.setAttribute(ATTRIBUTE.outputMessages, outputMessages(replied.content, replied.finish));
   }
 }
+
+const NO_USAGE: Usage = { inputTokens: 0, outputTokens: 0 };
 
 function isWorkflow({ started }: FollowedRun): boolean {
   return started.program !== undefined;
