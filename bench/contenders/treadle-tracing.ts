@@ -1,14 +1,21 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Socket } from 'node:net';
-import { openTelemetry } from '@treadle/core/otel';
+import type { Tracing } from '@treadle/core';
+import { openTelemetry, type OpenTelemetryOptions } from '@treadle/core/otel';
 import { openaiChat } from '@treadle/models';
-import { otlpMeter } from '../../packages/treadle/src/telemetry/otlp-meter.ts';
-import { otlpTracer } from '../../packages/treadle/src/telemetry/otlp-tracer.ts';
-import { startTelemetry } from '../../packages/treadle/src/telemetry/telemetry.ts';
 import { node } from '../measure/pinned.ts';
 import type { Contender } from './contender.ts';
 import { endpoint, treadle } from './treadle.ts';
+
+type Otel = Required<OpenTelemetryOptions>;
+
+/** What the command uses, which is no export of its package. */
+const ofCommand = (name: string): Promise<unknown> =>
+  import(new URL(`../../packages/treadle/src/telemetry/${name}.ts`, import.meta.url).href);
+const { otlpMeter } = (await ofCommand('otlp-meter')) as { otlpMeter(): { meter: Otel['meter'] } };
+const { otlpTracer } = (await ofCommand('otlp-tracer')) as { otlpTracer(onEnd: () => void): Otel['tracer'] };
+const { startTelemetry } = (await ofCommand('telemetry')) as { startTelemetry(options: object): { tracing: Tracing } };
 
 /** Spans and metrics are made, and go nowhere. */
 const tracing = openTelemetry({ tracer: otlpTracer(() => {}), meter: otlpMeter().meter });

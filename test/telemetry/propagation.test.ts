@@ -79,7 +79,7 @@ test.each([
   expect(await client.call('look', {}, { meta })).toEqual({ text: 'seen', isError: false });
   expect(new Set(sdk.spans.map(({ traceId }) => traceId))).toEqual(new Set([trace]));
   expect(sdk.spans.some(({ parentId }) => parentId === 'b7ad6b7169203331')).toBe(true);
-  const [called] = sdk.spans.filter(({ name }) => name === 'execute_tool look');
+  const called = sdk.spans.find(({ name }) => name === 'execute_tool look');
   expect(given).toEqual([`00-${trace}-${called!.spanId}-01`]);
   // What is none is ignored.
   expect(await client.call('look', {}, { meta: { traceparent: 'x' } })).toEqual({ text: 'seen', isError: false });
