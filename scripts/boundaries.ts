@@ -4,7 +4,7 @@
  * 1. A package imports only from lower layers, by the names that the other package exports. The page also has types of the
  *    server, from modules that need nothing of Node.
  * 2. Whatever a package imports is in its package.json, and the other way round.
- * 3. The core runs in any JavaScript runtime.
+ * 3. The core runs in any JavaScript runtime. No other package than the store, and tests, uses a database.
  * 4. Folders inside a package import in one direction, as FOLDERS says.
  * 5. The state machine uses no clock, no randomness and no I/O. The driver and the journal operations take clock and ids
  *    from a port.
@@ -20,6 +20,8 @@ import { COMPUTED, readModules, type Import, type Module } from './modules.ts';
 
 /** Lowest first. A package imports only packages of lower layers. */
 const LAYERS = [['core'], ['models', 'store', 'console'], ['tools'], ['edge'], ['server'], ['treadle']];
+/** What databases are used by, which only the store imports. */
+const DATABASES = /^(node:)?sqlite$|^pg(-|$)/;
 /** Packages that no other package imports. The page runs in a browser, where it replays journals with the core. */
 const APART = ['console'];
 /** The one entry point of a higher layer that a package imports, only as types. */
@@ -175,11 +177,14 @@ function* misplacedImports(part: Part, packages: readonly Part[], root: Manifest
       if (folderOf(path.join(path.dirname(file), specifier)) === part.folder) return undefined;
       return `'${specifier}' crosses the boundary of a package, import that package by its name`;
     }
+    const name = packageNameOf(specifier);
+    if (DATABASES.test(name) && part.folder !== undefined && part.folder !== 'store' && !isTest) {
+      return `only the store uses a database, use a port of \`Store\` instead of '${specifier}'`;
+    }
     if (isBuiltin(specifier)) {
       if (part.folder !== 'core' || isTest || file.startsWith('packages/core/src/testing/')) return undefined;
       return `core may not import '${specifier}' from Node, take what it needs through a port`;
     }
-    const name = packageNameOf(specifier);
     const target = packages.find(({ manifest }) => manifest.name === name);
     if (target && target === part) {
       return isTest ? undefined : `'${specifier}' is the package itself, import by a relative path`;

@@ -75,6 +75,10 @@ test.each([
   ['packages/core/src/a.ts', "import 'left-pad/deep.js';", undeclared('left-pad', 'packages/core/package.json')],
   ['packages/core/src/a.ts', "import 'vitest';", undeclared('vitest', 'packages/core/package.json')],
   ['bench/a.ts', "import 'left-pad';", undeclared('left-pad', 'bench/package.json')],
+  // Databases
+  ['packages/server/src/a.ts', "import { DatabaseSync } from 'node:sqlite';", database('node:sqlite')],
+  ['packages/server/src/a.ts', "const pg = await import('pg');", database('pg')],
+  ['packages/tools/src/a.ts', "import 'pg-pool/lib/index.js';", database('pg-pool/lib/index.js')],
   // The core
   ['packages/core/src/a.ts', "import type { Stats } from 'node:fs';", builtin('node:fs')],
   ['packages/core/src/a.ts', "const fs = await import('fs/promises');", builtin('fs/promises')],
@@ -259,6 +263,10 @@ function deep(specifier: string): string {
 
 function undeclared(name: string, manifestFile: string): string {
   return `${name} is not a dependency, add it to ${manifestFile}`;
+}
+
+function database(specifier: string): string {
+  return `only the store uses a database, use a port of \`Store\` instead of '${specifier}'`;
 }
 
 function builtin(name: string): string {
