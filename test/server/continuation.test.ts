@@ -1,23 +1,19 @@
-import { mkdtemp, readdir, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, describe, expect, test } from 'vitest';
 import { call, SERVER_TOOLS, useServerFixture, WEATHER } from './support/fixture.ts';
 import { responsesClient, callsIn, outputFor, textIn } from './support/responses-client.ts';
+import { storedBytes } from './support/test-store.ts';
 
 const folder = await mkdtemp(join(tmpdir(), 'treadle-server-'));
-const fixture = useServerFixture({ store: join(folder, 'runs.db') });
+const file = join(folder, 'runs.db');
+const fixture = useServerFixture({ store: file });
 afterAll(() => rm(folder, { recursive: true }));
 const { respond, stream, startStream, retrieve, retrieveEnded, cancel, expectError, inputItems, send } =
   responsesClient(() => fixture.server.url);
 
 const message = (content: string, role = 'user'): object => ({ role, content });
-
-/** The bytes of all files of the store, to search for text that must not be stored. */
-async function storedBytes(): Promise<string> {
-  const files = await readdir(folder);
-  return (await Promise.all(files.map((file) => readFile(join(folder, file), 'latin1')))).join('');
-}
 
 describe('a conversation', () => {
   test('continues over several responses by previous_response_id', async () => {
@@ -293,10 +289,10 @@ describe('the store', () => {
       const { body } = await expectError({ model: script.model, input: 'And?', previous_response_id: id });
       expect(body.error.code).toBe('previous_response_not_found');
     }
-    const bytes = await storedBytes();
+    const bytes = await storedBytes(file);
     const control = await fixture.script({ text: 'Novosibirsk.' });
     await respond({ model: control.model, input: 'Hi' });
-    expect(await storedBytes()).toContain('Novosibirsk');
+    expect(await storedBytes(file)).toContain('Novosibirsk');
     for (const word of ['Zanzibar', 'Timbuktu', 'Samarkand', whole.id, response.id]) expect(bytes).not.toContain(word);
   });
 
@@ -329,7 +325,7 @@ describe('the store', () => {
     const tool = { ...SERVER_TOOLS, authorization: 'Bearer hush-1', headers: { 'x-key': 'hush-2' } };
     const response = await respond({ model: script.model, input: 'Hi', tools: [tool] });
     expect(response['tools']).toEqual([SERVER_TOOLS]);
-    expect(await storedBytes()).not.toContain('hush-');
+    expect(await storedBytes(file)).not.toContain('hush-');
   });
 });
 

@@ -1,6 +1,10 @@
 import { createHash, randomUUID } from 'node:crypto';
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { sqliteStore, postgresStore, type Store } from '@treadle/store';
+import type { Client } from 'pg';
 import { onTestFinished } from 'vitest';
+import { withClient } from '../../store/postgres-server.ts';
 import { databaseUrl } from '../../store/shared-postgres.ts';
 
 /** `npm run test:long` sets it, and so runs the tests of the server on PostgreSQL too. */
@@ -21,6 +25,28 @@ export async function openNamedStore(name: string): Promise<Store> {
 /** Opens the store of a file, or a new one, of which nothing is left. */
 export async function openTestStore(file: string = ':memory:'): Promise<Store> {
   return openNamedStore(await testStoreName(file));
+}
+
+/** All that is in the store of a file, as the disk has it, to search for a text. */
+export async function storedBytes(file: string): Promise<string> {
+  const name = await testStoreName(file);
+  if (name !== file) return withClient(name, allRows);
+  const files = readdirSync(path.dirname(file)).filter((one) => one.startsWith(path.basename(file)));
+  return files.map((one) => readFileSync(path.join(path.dirname(file), one), 'latin1')).join('');
+}
+
+async function allRows(client: Client): Promise<string> {
+  // Names are bytes.
+  await client.query(`SET bytea_output = 'escape'`);
+  const { rows: tables } = await client.query<{ readonly name: string }>(
+    `SELECT c.oid::regclass::text AS name FROM pg_class c WHERE relnamespace = 'treadle'::regnamespace AND relkind = 'r'`,
+  );
+  const texts: string[] = [];
+  for (const { name } of tables) {
+    const { rows } = await client.query<{ readonly text: string }>(`SELECT t::text AS text FROM ${name} t`);
+    texts.push(...rows.map(({ text }) => text));
+  }
+  return texts.join('\n');
 }
 
 /** A new store, which is closed after the test. */
