@@ -58,7 +58,7 @@ const SCHEMA = `
 /** Copies what a store has, without the columns that the other version does not have. */
 async function copyRows(from: string, to: string): Promise<void> {
   const columns = `SELECT table_name, column_name, is_identity = 'YES' AS is_id FROM information_schema.columns
-    WHERE table_schema = 'treadle' AND table_name <> 'store'`;
+    WHERE table_schema = 'treadle' AND table_name <> 'store' AND is_generated = 'NEVER'`;
   const known = new Set((await query(from, columns)).map((row) => `${row['table_name']}.${row['column_name']}`));
   const shared = (await query(to, columns)).filter((row) => known.has(`${row['table_name']}.${row['column_name']}`));
   await withClient(to, async (client) => {

@@ -42,9 +42,9 @@ export interface Answering {
 
 /**
  * Who may use a route: keys with a scope; with `any-key`, keys with any scope other than `metrics:read`, which is for `/metrics`
- * alone; with `open`, everybody.
+ * alone; with `signed`, everybody whose signature the handler accepts; with `open`, everybody.
  */
-export type RouteScope = Scope | 'any-key' | 'open';
+export type RouteScope = Scope | 'any-key' | 'signed' | 'open';
 
 export interface MatchedRoute {
   /** Its path in the form of OpenAPI: `/v1/runs/{id}`. */
@@ -267,7 +267,7 @@ function checkHost({ rawHeaders }: IncomingMessage): void {
 type ScopedCaller = Pick<Caller, 'scopes' | 'key'>;
 
 function requireRouteScope(caller: ScopedCaller, scope: RouteScope): void {
-  if (scope === 'open') return;
+  if (scope === 'open' || scope === 'signed') return;
   if (scope !== 'metrics:read' && !caller.scopes.some((one) => one !== 'metrics:read'))
     throw insufficientScope(`The key "${caller.key}" has no scope for anything but /metrics.`);
   if (scope !== 'any-key') requireScope(caller, scope);

@@ -65,7 +65,8 @@ export function requestHandler(options: AppOptions): AnswerRequest {
     app.on(method, path, (c) => {
       c.env.exchange.route = matched;
       if (errorForm) c.env.outgoing.setHeader(errorForm.idHeader, c.env.exchange.requestId);
-      return scope === 'open' ? handle(c) : answer(c, () => handle(c));
+      if (scope === 'signed') checkOpen();
+      return scope === 'open' || scope === 'signed' ? handle(c) : answer(c, () => handle(c));
     });
   }
   app.notFound((c) => {

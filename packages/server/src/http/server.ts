@@ -512,7 +512,10 @@ function beginExchange(
       endIfDone();
     },
     // A request that was not admitted has read nothing, and metrics are not stored.
-    durable: () => (exchange.caller && exchange.route?.scope !== 'metrics:read' ? durable() : undefined),
+    durable() {
+      const scope = exchange.route?.scope;
+      return (exchange.caller || scope === 'signed') && scope !== 'metrics:read' ? durable() : undefined;
+    },
     holder: () => memory.holder(exchange.caller?.tenant),
     openStream() {
       if (isClosed) return;

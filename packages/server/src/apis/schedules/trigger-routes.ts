@@ -28,7 +28,7 @@ export function triggerRoutes({
     route({
       method: 'POST',
       path: '/v1/triggers/:name{[\\w-]+}',
-      scope: 'open',
+      scope: 'signed',
       summary: 'Start the workflow or agent of a trigger, with a signed request',
       headers: SIGNATURE,
       async handle(c) {
