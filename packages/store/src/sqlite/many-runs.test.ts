@@ -105,10 +105,11 @@ test('no statement scans a whole table of 10,000 runs', async () => {
       .all()
       .map(({ detail }) => ({ sql, detail: String(detail) })),
   );
-  // Lists of all budgets and of all reservations that are not settled read all of them. The number of notices is limited, and so is
+  // Lists of all budgets, of all schedules and of all reservations that are not settled read all of them. The number of notices is limited, and so is
   // that of processes that are kept, and of the labels of a run. Only runs that are driven now have leases.
   const whole = [
     'SELECT name FROM budget_definitions ORDER BY name',
+    'SELECT * FROM schedules ORDER BY tenant, name',
     'SELECT * FROM reservations ORDER BY id',
     'SELECT id FROM notices ORDER BY id DESC LIMIT 1 OFFSET ?',
     'SELECT run, keeper, processes FROM kept_processes',
