@@ -54,7 +54,9 @@ function operation(
     ...(body && {
       requestBody: { required: true, content: { [JSON_TYPE]: { schema: jsonSchemaOf(body, known) } } },
     }),
-    ...(hasKeys && scope !== 'open' && scope !== 'signed' && { security: [{ key: scope === 'any-key' ? [] : [scope] }] }),
+    ...(hasKeys &&
+      scope !== 'open' &&
+      scope !== 'signed' && { security: [{ key: scope === 'any-key' ? [] : [scope] }] }),
     responses: {
       200: { description: 'Success.', content: anyContent },
       ...Object.fromEntries(Object.entries(others).map(([status, description]) => [status, { description }])),
