@@ -1,4 +1,5 @@
 import { replay, walkJournal, type FollowedRun, type JournalEntry, type Outcome } from '@treadle/core';
+import { observationReader, observationsOf, type Forgetting, type Observation } from '@treadle/core/memory';
 import { openTelemetry } from '@treadle/core/otel';
 import {
   addMetrics,
@@ -8,7 +9,6 @@ import {
   NO_METRICS,
   traceReader,
   metricsOf,
-  type HourlyMetrics,
   type Metrics,
   type Trace,
 } from '@treadle/core/trace';
@@ -32,39 +32,49 @@ function journalOf(world: World): readonly JournalEntry[] {
 }
 
 /** A server follows its run. After a crash another one follows it from the entry `crash` on, and reads those before. */
-function live(entries: readonly JournalEntry[], crash: number): { trace: Trace; hours: Metrics } {
-  const follow = (from: number, to: number): { trace: Trace | undefined; hours: HourlyMetrics } => {
-    const [trace, metrics, next] = [traceReader(), metricsReader(from), liveSteps()];
+function live(entries: readonly JournalEntry[], crash: number): Projections {
+  const follow = (from: number, to: number) => {
+    const [trace, metrics, memory, next] = [traceReader(), metricsReader(from), observationReader(from), liveSteps()];
     for (const { seq, event } of entries.slice(0, to)) {
       const step = next(seq, event)!;
       trace.add(step);
       metrics.add(step);
+      memory.add(step);
     }
-    return { trace: trace.trace(), hours: metrics.hours };
+    return { trace: trace.trace(), hours: metrics.hours, observations: memory.observations };
   };
   const [before, after] = [follow(0, crash), follow(crash, entries.length)];
   return {
     trace: after.trace!,
     hours: [...before.hours.values(), ...after.hours.values()].reduce(addMetrics, NO_METRICS),
+    observations: [...before.observations, ...after.observations],
   };
 }
 
-/** Both projections, rebuilt from the journal. */
-function rebuilt(entries: readonly JournalEntry[]): { trace: Trace; hours: Metrics } {
-  const [trace, metrics] = [traceReader(), metricsReader()];
+interface Projections {
+  readonly trace: Trace;
+  readonly hours: Metrics;
+  readonly observations: readonly Observation[];
+}
+
+/** All projections, rebuilt from the journal. */
+function rebuilt(entries: readonly JournalEntry[]): Projections {
+  const [trace, metrics, memory] = [traceReader(), metricsReader(), observationReader()];
   const walked = walkJournal(entries, (step) => {
     trace.add(step);
     metrics.add(step);
+    memory.add(step);
   });
   expect(walked.type).toBe('replayed');
-  return { trace: trace.trace()!, hours: [...metrics.hours.values()].reduce(addMetrics, NO_METRICS) };
+  const hours = [...metrics.hours.values()].reduce(addMetrics, NO_METRICS);
+  return { trace: trace.trace()!, hours, observations: memory.observations };
 }
 
 /** A part of the worlds: test:long has more. */
 const RUNS = PARAMETERS.numRuns * Number(process.env['TREADLE_CASES'] ?? 1);
 const numRuns = Math.ceil(RUNS / 4);
 
-test('traces and metrics that are rebuilt from a journal equal those that were live, with a crash at any entry', () => {
+test('traces, metrics and observations that are rebuilt from a journal equal those that were live, with a crash at any entry', () => {
   const property = fc.property(worlds, fc.nat(), (world, place) => {
     const entries = journalOf(world);
     expect(live(entries, place % (entries.length + 1))).toEqual(rebuilt(entries));
@@ -159,6 +169,84 @@ test('the sums of a store are those of its journals, whenever its processes coun
   });
   await fc.assert(property, { ...PARAMETERS, numRuns: Math.ceil(RUNS / 16) });
 });
+
+/** What a server and people do between two appends. */
+const remembering = fc.array(
+  fc.record({
+    size: fc.integer({ min: 1, max: 8 }),
+    act: fc.constantFrom('none', 'count', 'count elsewhere', 'killed', 'late', 'forget one', 'forget older', 'rebuild'),
+    place: fc.nat(),
+  }),
+  { minLength: 1, maxLength: 12 },
+);
+
+test('the memory of a store is what its journals say without what was forgotten, whenever its processes are killed', async () => {
+  let forgotten = 0;
+  const property = fc.asyncProperty(worlds, remembering, async (world, parts) => {
+    const entries = journalOf(world);
+    const { runId: name, principal } = entries[0]!.event as FollowedRun['started'];
+    const runId = String(name);
+    const reader = { ...(principal && { tenant: principal.tenant }) };
+    const store = sqliteStore(':memory:');
+    const forgets: Forgetting[] = [];
+    const late: Parameters<typeof store.metrics.add>[0][] = [];
+    const keep = async (): Promise<void> => {
+      while ((await countNotedRuns(store, { keepsMemory: true })) > 0);
+    };
+    const remembered = async (): Promise<readonly Observation[]> =>
+      sorted((await store.memory.list({ ...reader, limit: 10_000 })) as readonly Observation[]);
+    try {
+      for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
+        const { size, act, place } = parts[turn % parts.length]!;
+        await store.append(runId, entries.slice(next, (next += size)));
+        if (act === 'count') await keep();
+        if (act === 'count elsewhere') await countNotedRuns(store);
+        if (act === 'rebuild') await store.memory.restart();
+        if (act.startsWith('forget')) {
+          const all = rebuilt(entries).observations;
+          const one = all[place % Math.max(1, all.length)];
+          if (!one) continue;
+          const what = { ...reader, ...(act === 'forget one' && { id: one.id }), until: one.at };
+          forgets.push(what);
+          await store.memory.forget(what);
+        }
+        const [noted] = act === 'late' ? await store.metrics.noted(10) : [];
+        if (!noted) continue;
+        const all = await store.read(runId);
+        const { counted, remembered: from } = noted;
+        const [hours, observations] = [(await metricsOf(all, counted))!, (await observationsOf(all, from))!];
+        const memory = { next: all.length, observations };
+        late.push([{ ...noted, next: all.length, tenant: undefined, hours, memory }]);
+        if (late.length > 1) await store.metrics.add(late.shift()!);
+      }
+      for (const one of late) await store.metrics.add(one);
+      await keep();
+      const before = await remembered();
+      const expected = sorted(
+        rebuilt(entries).observations.filter(
+          ({ id, at }) => !forgets.some((what) => (what.id ?? id) === id && at <= what.until),
+        ),
+      );
+      if (entries.at(-1)!.status !== undefined) {
+        // A process that keeps no memory may have counted the rest.
+        await store.memory.restart();
+        await keep();
+        expect(await remembered()).toEqual(expected);
+        if (!parts.some(({ act }) => act === 'count elsewhere')) expect(before).toEqual(expected);
+        forgotten += rebuilt(entries).observations.length - expected.length;
+      }
+      const known = new Map(expected.map((one) => [one.id, one]));
+      for (const one of before) expect(one).toEqual(known.get(one.id));
+    } finally {
+      await store.close();
+    }
+  });
+  await fc.assert(property, { ...PARAMETERS, numRuns: Math.ceil(RUNS / 16) });
+  expect(forgotten).toBeGreaterThan(10);
+});
+
+const sorted = (all: readonly Observation[]): readonly Observation[] =>
+  all.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));
 
 test('a trace has one action for each call, and a failure that ended the run if one did', () => {
   const property = fc.property(worlds, (world) => {

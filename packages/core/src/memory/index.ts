@@ -12,7 +12,15 @@ export {
   type NewNote,
   type SearchOptions,
 } from './memory.ts';
-export { observationReader, observationsOf, PRIVATE_LABEL, type ObservationReader } from './observations.ts';
+export {
+  MEMORY_TOOLS,
+  observationReader,
+  observationsOf,
+  OFF_LABEL,
+  PRIVATE_LABEL,
+  usesMemory,
+  type ObservationReader,
+} from './observations.ts';
 export {
   audience,
   audienceOf,

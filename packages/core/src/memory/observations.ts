@@ -11,8 +11,18 @@ import { sharedBy } from '../trace/metrics.ts';
 import type { AppliedEntry } from '../trace/steps.ts';
 import type { Observation, ObservationType } from './port.ts';
 
-/** The label of a run that is not remembered, and its value. */
+/** The labels of a run that is not remembered. */
 export const PRIVATE_LABEL = { memory: 'private' } as const;
+/** The labels of a run that remembers nothing. */
+export const OFF_LABEL = { memory: 'off' } as const;
+
+/** Whether a run with these labels may use memory. */
+export function usesMemory(labels: RunStarted['labels']): boolean {
+  return labels?.['memory'] !== PRIVATE_LABEL.memory && labels?.['memory'] !== OFF_LABEL.memory;
+}
+
+/** The tools that read and write memory. What they say is there already, and must be gone when that is forgotten. */
+export const MEMORY_TOOLS = { remember: 'remember', recall: 'recall' } as const;
 
 /** A text of an observation is cut to this length. */
 const MAX_CHARS = 8_000;
@@ -120,10 +130,10 @@ function replied(event: Extract<Event, { type: 'model-replied' }>, asked: readon
 
 function called({ call, index, result }: CallAnswered): Found {
   const { name, arguments: given } = call;
-  const said = textOf(result.content);
+  const said = `${name}(${given === '{}' ? '' : given})\n${textOf(result.content)}`;
   return {
     type: 'tool_call',
-    content: `${name}(${given === '{}' ? '' : given})\n${said}`,
+    content: Object.hasOwn(MEMORY_TOOLS, name) ? name : said,
     metadata: {
       tool: name,
       index,
