@@ -143,3 +143,17 @@ export async function readFullStore(store: Store, time = ''): Promise<unknown> {
     secret: await store.secretKey(`cursors${time}`),
   };
 }
+
+/** The same for the tables that stores of earlier versions do not have. */
+export async function readLaterTables(store: Store, time = ''): Promise<unknown> {
+  const { memory, metrics, schedules } = store;
+  const owner = { tenant: `acme\u0000${time}` };
+  const near = { model: 'embedder', vector: Int8Array.of(1, 1, 1), limit: 9 };
+  return {
+    items: await memory.list({ ...owner, limit: 99 }),
+    found: await memory.matching(owner, 'CAFE', 9),
+    near: await memory.nearest({}, near),
+    metrics: await metrics.read({}),
+    schedules: await schedules.list(),
+  };
+}

@@ -4,7 +4,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
-import { fillStore, readFullStore } from './full-store.ts';
+import { fillStore, readFullStore, readLaterTables } from './full-store.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase, type TestDatabase } from './shared-postgres.ts';
 import { migrateStore, openStore } from '@treadle/store';
@@ -47,6 +47,10 @@ test('copies everything to PostgreSQL and back', async () => {
   ];
   expect(second).toEqual(first);
   expect(third).toEqual(first);
+  const later = await using(file('a.db'), (store) => readLaterTables(store));
+  for (const part of Object.values(later as object)) expect(part).not.toEqual([]);
+  for (const url of [database.url, file('b.db')])
+    expect(await using(url, (store) => readLaterTables(store))).toEqual(later);
 });
 
 test('goes on where it was stopped, at any point, and nobody opens the target before', async () => {

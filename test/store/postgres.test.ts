@@ -5,7 +5,7 @@ import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts'
 import { entry } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
-import type { PostgresStore } from '@treadle/store';
+import { checkPostgresStore, type PostgresStore } from '@treadle/store';
 
 /** How many times as many cases as `npm test` tries. `npm run test:long` sets it. */
 const CASES = Number(process.env['TREADLE_CASES'] ?? 1);
@@ -44,6 +44,7 @@ async function tempStore(): Promise<TempStores> {
       return async () => void (await query('DROP FUNCTION keep CASCADE'));
     },
     count: async (table) => Number((await query(`SELECT count(*) AS n FROM ${table}`))[0]!['n']),
+    check: () => checkPostgresStore(database.url),
     [Symbol.asyncDispose]: () => database.clear(),
   };
 }

@@ -84,6 +84,8 @@ export async function testDatabase(): Promise<TestDatabase> {
 /** Deleting the few rows of a test is faster than TRUNCATE. */
 const TABLES =
   'entries snapshots text_uses runs requests messages texts heads blob_runs blob_parts blobs idempotency_keys conversation_parts conversations stream_events streams notices inbox kept_processes budget_definitions budget_usage reservations rates secret_keys holders quotas metric_hours metric_runs metric_notes memories memory_vectors memory_forgotten schedules';
-const CLEAR = TABLES.split(' ')
-  .map((table) => `DELETE FROM treadle.${table};`)
-  .join('\n');
+const CLEAR = [
+  ...TABLES.split(' ').map((table) => `DELETE FROM treadle.${table}`),
+  // Tests see these numbers.
+  'ALTER SEQUENCE treadle.notices_id_seq RESTART',
+].join(';\n');

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { manualClock } from '@treadle/core/testing';
-import { sqliteStore, type SqliteOptions, type SqliteStore } from '@treadle/store';
+import { checkStore, sqliteStore, type SqliteOptions, type SqliteStore } from '@treadle/store';
 import { storeContract } from './contract/store.ts';
 import { HOLDERS, type Hosts, type TempStores } from './contract/temp-stores.ts';
 
@@ -54,6 +54,7 @@ async function tempStore(): Promise<TempStores> {
       return async () => query((db) => db.exec('DROP TRIGGER keep'));
     },
     count: async (table) => query((db) => Number(db.prepare(`SELECT count(*) AS n FROM ${table}`).get()!['n'])),
+    check: () => checkStore(file),
     async [Symbol.asyncDispose]() {
       for (const store of opened) await store.close();
       rmSync(folder, { recursive: true });

@@ -1,7 +1,9 @@
 import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { messageOf, replay, summaryOf, TreadleError, type JournalEntry, type RunSummary } from '@treadle/core';
+import { CONVERSATIONS, TABLES, type Row, type StoreRows, type Table } from './migrate/tables.ts';
 import type { Store } from './ports/store.ts';
+import { parseChecked, parseJson } from './records/json.ts';
 
 /** What `checkStore` found. */
 export interface StoreReport {
@@ -18,9 +20,10 @@ export interface StoreReport {
 export interface StoreProblem {
   /**
    * What is damaged. `file`: the database. `entries`: the run cannot be read. `replay`: its entries are intact, but this
-   * version of Treadle cannot resume it. `summary`: it is listed with wrong data. `snapshot`: it opens more slowly.
+   * version of Treadle cannot resume it. `summary`: it is listed with wrong data. `snapshot`: it opens more slowly. `row`: of another
+   * table.
    */
-  readonly part: 'file' | 'entries' | 'replay' | 'summary' | 'snapshot' | 'blob' | 'response';
+  readonly part: 'file' | 'entries' | 'replay' | 'summary' | 'snapshot' | 'blob' | 'response' | 'row';
   readonly runId?: string;
   /** The id of the response. */
   readonly response?: string;
@@ -52,6 +55,7 @@ export interface StoredContent {
   readonly runNames: () => Promise<readonly string[]>;
   readonly requests: () => Promise<readonly { readonly id: string; readonly tenant: string }[]>;
   readonly hasSnapshot: (runId: string) => Promise<boolean>;
+  readonly rows: StoreRows['rows'];
   /** Checks what belongs to no run and no request. */
   readonly checkRest: () => Promise<void>;
 }
@@ -93,11 +97,46 @@ export async function checkContent(given: GivenCheck): Promise<void> {
     await reported(checking, { part: 'response', response: id }, () => store.requests.get(tenant, id));
     await advance();
   }
+  for (const table of [CONVERSATIONS, ...TABLES]) await content.readable(() => checkTable(checking, table));
   await content.checkRest();
+}
+
+const ROWS_AT_ONCE = 100;
+
+/** Reads all rows of a table, and what is JSON in them. */
+async function checkTable({ content, found, signal }: Checking, table: Table): Promise<void> {
+  for (let rows = await content.rows(table, undefined, ROWS_AT_ONCE); rows.length > 0;) {
+    for (const row of rows) {
+      for (const column of damagedColumns(table, row)) found.problems.push(rowDamaged(table, row, column));
+    }
+    await setImmediate();
+    signal?.throwIfAborted();
+    rows = await content.rows(table, rows.at(-1), ROWS_AT_ONCE);
+  }
+}
+
+function damagedColumns({ columns }: Table, row: Row): readonly string[] {
+  const { sum } = row;
+  return Object.keys(columns).filter((name) => {
+    const value = row[name];
+    if (columns[name] !== 'json' || typeof value !== 'string') return false;
+    return (typeof sum === 'number' ? parseChecked(value, sum) : parseJson(value)) === undefined;
+  });
+}
+
+function rowDamaged({ name, key }: Table, row: Row, column: string): StoreProblem {
+  const position = Object.fromEntries(key.map((one) => [one, row[one]]));
+  const message = `In the table ${name}, the column ${column} of the row ${JSON.stringify(position)} is damaged. Restore a backup.`;
+  return { part: 'row', message };
 }
 
 export function entriesWithoutRun(number: number): StoreProblem {
   const message = `There are entries of a run that is not in the list of runs (number ${number}). Restore a backup if a run is missing.`;
+  return { part: 'file', message };
+}
+
+export function textUseLost(id: number | string): StoreProblem {
+  const message = `A use of text ${id} is not recorded, so the text can be deleted too early. Restore a backup.`;
   return { part: 'file', message };
 }
 

@@ -1,7 +1,18 @@
 import { userText } from '@treadle/core';
 import { describe, expect, test } from 'vitest';
 import { entries, entry, response, startedWith } from '../entries.ts';
+import { fillStore } from '../full-store.ts';
 import type { TempStores } from './temp-stores.ts';
+
+/** What the test needs of the inside of the package. */
+const { CONVERSATIONS, TABLES } = (await import(
+  new URL('../../../packages/store/src/migrate/tables.ts', import.meta.url).href
+)) as { readonly CONVERSATIONS: TableColumns; readonly TABLES: readonly TableColumns[] };
+
+interface TableColumns {
+  readonly name: string;
+  readonly columns: Readonly<Record<string, string>>;
+}
 
 /**
  * What is changed in the tables is found when it is read, and affects only what contains it. The columns that only one store has are
@@ -187,5 +198,42 @@ export function damageContract(tempStore: () => Promise<TempStores>): void {
     await temp.exec(`UPDATE stream_events SET events = replace(events, 'first', 'First')`);
     await expect(streams.read('s', 0)).rejects.toMatchObject({ code: 'store-failed' });
     expect(await streams.read('s', 1)).toEqual([{ seq: 2, event: { text: 'second' } }]);
+  });
+
+  test('a check reads every table, and names the rows that are damaged', async () => {
+    await using temp = await tempStore();
+    await fillStore(await temp.open());
+    const rows = async (): Promise<readonly string[]> =>
+      (await temp.check()).problems.filter(({ part }) => part === 'row').map(({ message }) => message);
+    expect(await rows()).toEqual([]);
+    await temp.exec(`UPDATE stream_events SET events = '[]' WHERE last = 10`);
+    expect(await rows()).toEqual([expect.stringMatching(/the column events of the row {"stream":\d+,"last":10} /)]);
+    const columns = [CONVERSATIONS, ...TABLES].flatMap(({ name, columns: types }) =>
+      Object.keys(types)
+        .filter((column) => types[column] === 'json')
+        .map((column) => [name, column] as const),
+    );
+    expect(columns.length).toBeGreaterThan(10);
+    for (const [table, column] of columns) await temp.exec(`UPDATE ${table} SET ${column} = '{'`);
+    const problems = (await rows()).join('\n');
+    for (const [table, column] of columns)
+      expect(problems).toContain(`In the table ${table}, the column ${column} of the row {`);
+  });
+
+  test('a check reports a use of a text that is not recorded', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const input = [
+      userText(long('in a message')),
+      ...Array.from({ length: 20 }, (_, n) => userText(`[${n}] ${'x'.repeat(400)}`)),
+    ];
+    await store.append('a', [startedWith(input, 'a'), entry(1, long('in an entry'))]);
+    await store.requests.create(response('r', { request: long('request') }));
+    await store.requests.finish('r', { status: 'completed', response: long('answer'), at: 2_000 });
+    const lost = async (): Promise<number> =>
+      (await temp.check()).problems.filter(({ message }) => /^A use of text .* is not recorded/.test(message)).length;
+    expect(await lost()).toBe(0);
+    await temp.exec('DELETE FROM text_uses');
+    expect(await lost()).toBe(4);
   });
 }

@@ -1,4 +1,4 @@
-import type { Holder, PostgresOptions, SqliteOptions, Store } from '@treadle/store';
+import type { Holder, PostgresOptions, SqliteOptions, Store, StoreReport } from '@treadle/store';
 
 /** What the tests need of the inside of the package. */
 const { thisProcess, holderOf } = (await import(
@@ -15,6 +15,8 @@ export interface TempStores extends AsyncDisposable {
   readonly keepResponse: (id: string) => Promise<() => Promise<void>>;
   /** How many rows a table has. */
   readonly count: (table: string) => Promise<number>;
+  /** What `treadle store check` finds. */
+  readonly check: () => Promise<StoreReport>;
 }
 
 /** Stores of three hosts. */

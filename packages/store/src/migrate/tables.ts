@@ -1,16 +1,14 @@
 import type { Store } from '../ports/store.ts';
 
 /**
- * The tables of a store, and how each is copied to a store of another kind. A test compares this with the tables and columns of both
- * stores, so a table that is added has to be listed here.
- *
- * `rows`: row by row, with its id. `port`: by the port of the store, which encodes it anew. `left`: it is not copied.
+ * The tables of a store that are copied to a store of another kind row by row, with their ids, and read by a check. A test compares
+ * this with the tables and columns of both stores, so a table that is added has to be listed here.
  */
 export type Value = string | number | boolean | Uint8Array | null;
 export type Row = Readonly<Record<string, Value>>;
 
-/** `name` is a text that people choose: `bytea` in PostgreSQL. */
-export type ColumnType = 'name' | 'text' | 'number' | 'boolean' | 'bytes';
+/** `name` is a text that people choose: `bytea` in PostgreSQL. `json`: a `sum` beside it is that of its text. */
+export type ColumnType = 'name' | 'text' | 'json' | 'number' | 'boolean' | 'bytes';
 
 export interface Table {
   readonly name: string;
@@ -39,7 +37,7 @@ export const TABLES: readonly Table[] = [
   { name: 'streams', columns: { id: 'number', stream: 'name', last: 'number', updated_at: 'number' }, key: ['id'] },
   {
     name: 'stream_events',
-    columns: { stream: 'number', last: 'number', first: 'number', events: 'text', sum: 'number' },
+    columns: { stream: 'number', last: 'number', first: 'number', events: 'json', sum: 'number' },
     key: ['stream', 'last'],
   },
   {
@@ -57,21 +55,21 @@ export const TABLES: readonly Table[] = [
   },
   {
     name: 'inbox',
-    columns: { id: 'number', run: 'name', request: 'text', at: 'number', is_taken: 'boolean', reply: 'text' },
+    columns: { id: 'number', run: 'name', request: 'json', at: 'number', is_taken: 'boolean', reply: 'json' },
     key: ['id'],
   },
-  { name: 'kept_processes', columns: { run: 'name', keeper: 'text', processes: 'text' }, key: ['run'] },
-  { name: 'budget_definitions', columns: { name: 'name', definition: 'text' }, key: ['name'] },
+  { name: 'kept_processes', columns: { run: 'name', keeper: 'json', processes: 'json' }, key: ['run'] },
+  { name: 'budget_definitions', columns: { name: 'name', definition: 'json' }, key: ['name'] },
   { name: 'budget_usage', columns: { budget: 'name', since: 'number', ...AMOUNTS }, key: ['budget', 'since'] },
   {
     name: 'reservations',
     columns: { id: 'number', key: 'name', budget: 'name', ...AMOUNTS, repeated: 'boolean', at: 'number' },
     key: ['id'],
   },
-  { name: 'rates', columns: { subject: 'name', times: 'text', latest: 'number' }, key: ['subject'] },
+  { name: 'rates', columns: { subject: 'name', times: 'json', latest: 'number' }, key: ['subject'] },
   {
     name: 'metric_hours',
-    columns: { tenant: 'name', hour: 'number', tool: 'name', sums: 'text' },
+    columns: { tenant: 'name', hour: 'number', tool: 'name', sums: 'json' },
     key: ['tenant', 'hour', 'tool'],
   },
   {
@@ -94,7 +92,7 @@ export const TABLES: readonly Table[] = [
       at: 'number',
       owners: 'text',
       words: 'text',
-      body: 'text',
+      body: 'json',
     },
     key: ['id'],
   },
@@ -109,8 +107,8 @@ export const TABLES: readonly Table[] = [
     columns: {
       tenant: 'name',
       name: 'name',
-      definition: 'text',
-      state: 'text',
+      definition: 'json',
+      state: 'json',
       due_at: 'number',
       version: 'text',
     },
@@ -146,14 +144,14 @@ export const CONVERSATIONS: Table = {
     created_at: 'number',
     updated_at: 'number',
     head: 'name',
-    metadata: 'text',
+    metadata: 'json',
     instructions: 'name',
     is_deleted: 'boolean',
   },
   key: ['id'],
 };
 
-/** What a migration needs of a store besides its ports. */
+/** What a migration and a check need of a store besides its ports. */
 export interface StoreRows {
   /** The rows after this one, in the order of their key. Empty: there are no more. */
   readonly rows: (table: Table, after: Row | undefined, limit: number) => Promise<readonly Row[]>;

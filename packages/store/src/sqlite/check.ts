@@ -7,6 +7,7 @@ import { messageOf, TreadleError } from '@treadle/core';
 import {
   checkContent,
   entriesWithoutRun,
+  textUseLost,
   type Found,
   type ProgressOptions,
   type StoredContent,
@@ -16,6 +17,7 @@ import {
 import { versionOf, VERSION } from './database.ts';
 import { isCorrupt, storeError } from './failure.ts';
 import { DatabaseSync } from './node-sqlite.ts';
+import { sqliteRows } from './rows.ts';
 import { MESSAGE, RESPONSE, RUN, textIdsIn } from './shared-texts.ts';
 import { sqliteStore, storeOn, thisMachine, type SqliteStore } from './store.ts';
 
@@ -120,6 +122,7 @@ function contentOf(db: DatabaseSync, file: string, { found, signal }: ContentPar
         tenant: row['tenant'] as string,
       })),
     hasSnapshot: async (runId) => findSnapshot().get(runId) !== undefined,
+    rows: sqliteRows(db).rows,
     async checkRest() {
       const orphans = await readable(() =>
         db.prepare('SELECT DISTINCT run FROM entries WHERE run NOT IN (SELECT id FROM runs)').all(),
@@ -147,8 +150,5 @@ async function checkTextUses(db: DatabaseSync, { found, signal }: ContentParts):
     await setImmediate();
     signal?.throwIfAborted();
   }
-  for (const id of lost) {
-    const message = `A use of text ${id} is not recorded, so the text can be deleted too early. Restore a backup.`;
-    found.problems.push({ part: 'file', message });
-  }
+  for (const id of lost) found.problems.push(textUseLost(id));
 }

@@ -1,6 +1,4 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { runLoop } from '@treadle/core';
-import { scriptedModel } from '@treadle/core/testing';
 import { describe, expect, test } from 'vitest';
 import { entry } from '../../test/entries.ts';
 import { response } from '../../test/responses.ts';
@@ -69,16 +67,4 @@ describe('a text that is', () => {
     expect(await store.read('c')).toEqual([entry(0, shared)]);
     for (const runId of ['a', 'b', 'c']) expect(await store.delete(runId)).toBe(true);
   });
-});
-
-test('checkStore reports a use that is not recorded', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  await runLoop({ model: scriptedModel([long('event')]), input: long('input'), journal: store, runId: 'a' });
-  await store.requests.create(response('r', { request: long('request'), response: long('answer') }));
-  expect((await checkStore(temp.file)).problems).toEqual([]);
-  temp.raw().exec('DELETE FROM text_uses');
-  const { problems } = await checkStore(temp.file);
-  expect(problems).toHaveLength(4);
-  expect(problems[0]).toEqual({ part: 'file', message: expect.stringContaining('A use of text') });
 });

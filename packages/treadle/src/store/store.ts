@@ -129,9 +129,9 @@ const checkCommand = storeCommand('check', {
   summary: 'Check that everything in the store is intact',
   flags: { json: { type: 'switch', help: 'Print JSON' } },
   details:
-    'Checks the database file (not that of PostgreSQL), reads all entries, snapshots, long results and responses, and replays\n' +
-    'every run. Servers and runs can use the store meanwhile. Exits with 0 if there is no problem, with 1 if there is one. To\n' +
-    'check a backup, name it with --store sqlite:FILE.',
+    'Checks the database file (not that of PostgreSQL), reads everything in it, and replays every run. Servers and runs can\n' +
+    'use the store meanwhile. Exits with 0 if there is no problem, with 1 if there is one. To check a backup, name it with\n' +
+    '--store sqlite:FILE.',
   examples: ['treadle store check', 'treadle store check --store sqlite:/backups/treadle-2026-11-15.db --json'],
   async run({ values, store, url, functions, long, print, note }) {
     if (url === undefined) requireStoreFile(store);
