@@ -376,6 +376,7 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
     'The request of a trigger is not signed, or not with its secret.',
     'Sign it as the page says.',
   ],
+  memory_not_found: [404, 'Nothing with this id is remembered.', 'Use one that `GET /v1/memory` lists.'],
   schedule_not_found: [404, 'There is no schedule with this name.', 'Use one that `GET /v1/schedules` lists.'],
   schedule_exists: [409, 'There is a schedule with this name.', 'Delete it, or choose another name.'],
   schedule_configured: [409, 'The schedule is in the configuration of the server.', 'Change it there.'],

@@ -124,7 +124,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [['key'], /^Usage: treadle key <command>/],
     [
       ['key', 'new', '--scope', 'all'],
-      /--scope cannot be "all"\. It takes agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read\./,
+      /--scope cannot be "all"\. It takes agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read, logs:read, memory:read or memory:write\./,
     ],
     [['key', 'new', '--name', 'a b'], /--name cannot be "a b"\. It takes at most 64 letters/],
   ])('%j', async (args, message) => {

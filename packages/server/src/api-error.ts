@@ -128,6 +128,7 @@ export type ApiErrorCode =
   | 'run_not_replayable'
   | 'run_not_resumable'
   | 'run_not_running'
+  | 'memory_not_found'
   | 'schedule_configured'
   | 'schedule_exists'
   | 'schedule_not_found'

@@ -23,6 +23,7 @@ import type { EveryRunOptions, NewRunOptions } from './engine/loop-options.ts';
 import type { McpServersOptions } from './engine/mcp-servers.ts';
 import type { WebhookOptions } from './engine/webhooks.ts';
 import type { KeptLog } from './apis/logs/wire.ts';
+import type { ServerMemory } from './engine/server-memory.ts';
 import type { AgentWriter } from './apis/agents/routes.ts';
 import { checkMcpNames, type McpOptions } from './apis/mcp/options.ts';
 import type { ServerDevices } from './apis/devices/routes.ts';
@@ -105,6 +106,8 @@ export interface TreadleServerOptions extends EveryRunOptions, NewRunOptions {
   readonly chatTitles?: boolean;
   /** The devices of `/v1/devices`: a link of `@treadle/edge`. For their tools, `executors` needs its `deviceExecutor` too. */
   readonly devices?: ServerDevices;
+  /** What runs did is remembered: `serverMemory({ store })`, whose tools belong into `tools`. Default: it is not. */
+  readonly memory?: ServerMemory;
   /** Settings of `/mcp`, where MCP clients call the tools and agents of the server. */
   readonly mcp?: McpOptions;
   /** Requests that tell another program when runs wait or have ended. */
@@ -310,6 +313,7 @@ const NAMES: OptionNames<TreadleServerOptions> = {
   recordUnstored: 'boolean',
   chatTitles: 'boolean',
   devices: '.device',
+  memory: '.attach',
   mcp: 'object',
   webhooks: 'object',
   host: 'string',

@@ -41,6 +41,7 @@ import { mcpRoutes } from './apis/mcp/routes.ts';
 import { deviceCalls } from './apis/devices/calls.ts';
 import { devicesRoutes, wakeForDevices } from './apis/devices/routes.ts';
 import { logRoutes } from './apis/logs/routes.ts';
+import { memoryRoutes } from './apis/memory/routes.ts';
 import { messages } from './apis/messages/messages.ts';
 import { metricsRoutes, runCounter } from './apis/metrics/routes.ts';
 import { messagesRoutes } from './apis/messages/routes.ts';
@@ -235,6 +236,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     }),
     log,
     metrics,
+    ...(options.memory && { memory: options.memory }),
   };
   metrics.addGauges({
     runsInProgress: () => engine.runs.reserved,
@@ -244,6 +246,10 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   });
   store.onCommit?.(metrics.storeCommitted);
   const counter = runCounter(engine);
+  options.memory?.attach({
+    keep: counter.count,
+    onProblem: (error) => log.warn({ err: error }, 'the model for embeddings failed'),
+  });
   // A response is stored at least as long as its key.
   const stored = requests(engine, retentionMs > 0 ? Math.min(KEY_MS, retentionMs) : KEY_MS);
   const stopping = new AbortController();
@@ -343,6 +349,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       }),
       ...devicesRoutes({ devices: options.devices, calls: callingDevices, maxBodyBytes }),
       ...mcpRoutes({ open: async () => (await openMcp()).endpoint, maxBodyBytes }),
+      ...memoryRoutes({ engine, maxBodyBytes }),
       ...logRoutes(options.keptLog),
       ...metricsRoutes({
         registry,

@@ -48,6 +48,7 @@ export type {
   WireWaiting,
 } from './apis/runs/wire.ts';
 export type { WireSchedule, WireScheduleDeleted, WireScheduleRun, WireTriggerRun } from './apis/schedules/wire.ts';
+export type { NoteBody, WireForgotten, WireMemory, WireNoteScope } from './apis/memory/wire.ts';
 export type { WireStatus, WireToolMetrics } from './apis/metrics/wire.ts';
 export type {
   WireDevice,

@@ -1,4 +1,5 @@
 export {
+  embedItems,
   MEMORY_LEVELS,
   memoryOn,
   noteId,

@@ -21,6 +21,8 @@ export interface Memory {
   search(reader: MemoryReader, text: string, options?: SearchOptions): Promise<readonly MemoryItem[]>;
   /** Adds or replaces a note. Rejects with `invalid-input` if it cannot be one. */
   remember(note: NewNote): Promise<Note>;
+  /** What runs did until now is found from here on, if that takes a short time. `search` calls it. */
+  refresh(): Promise<void>;
 }
 
 export type NewNote = Omit<Note, 'id' | 'type' | 'tags' | 'metadata' | 'at'> & Partial<Pick<Note, 'tags' | 'metadata'>>;
@@ -62,6 +64,7 @@ export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }:
     async search(reader, text, { level = 'index', topK = 5, signal } = {}) {
       if (text.trim() === '' || topK < 1) return [];
       await refresh?.();
+      signal?.throwIfAborted();
       const rankings = await Promise.all([port.matching(reader, text, CANDIDATES), nearest(reader, text, signal)]);
       return fused(rankings)
         .slice(0, topK)
@@ -75,7 +78,30 @@ export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }:
       await port.put(note);
       return note;
     },
+
+    async refresh() {
+      await refresh?.();
+    },
   };
+}
+
+/** How many texts are embedded with one request. */
+const EMBEDDED_AT_ONCE = 64;
+/** Of a longer text the beginning is embedded: models take a few thousand tokens. */
+const MAX_EMBEDDED_CHARS = 4_000;
+
+/** Makes vectors of all items that have none of this model. */
+export async function embedItems(port: MemoryPort, embedder: Embedder, signal?: AbortSignal): Promise<void> {
+  for (;;) {
+    const items = await port.unembedded(embedder.id, EMBEDDED_AT_ONCE);
+    if (items.length === 0) return;
+    const texts = items.map(({ content }) => content.slice(0, MAX_EMBEDDED_CHARS).toWellFormed());
+    const vectors = await embedder.embed(texts, signal);
+    await port.addVectors(
+      embedder.id,
+      items.map(({ row }, index) => ({ row, vector: quantised(vectors[index] ?? []) })),
+    );
+  }
 }
 
 /** Items of several rankings, by the sum of what their places count. */

@@ -22,6 +22,7 @@ import type { Keys } from '../http/keys.ts';
 import type { ServerMetrics } from '../http/metrics.ts';
 import type { EveryRunOptions, NewRunOptions } from './loop-options.ts';
 import type { ServerTools } from './executors.ts';
+import type { ServerMemory } from './server-memory.ts';
 import type { RunCaller } from './tools.ts';
 
 /** What a server needs of a store. */
@@ -195,6 +196,8 @@ export interface Engine {
   /** The runs that this process drives, by id. `addDriven` adds and removes them. */
   readonly driven: ChurnMap<string, RunControls>;
   readonly log: Logger;
+  /** Absent: nothing is remembered. */
+  readonly memory?: ServerMemory;
   /** Absent: nothing is counted. */
   readonly metrics?: ServerMetrics;
 }

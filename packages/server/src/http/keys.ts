@@ -6,7 +6,7 @@ import { churnSet } from '@treadle/core/churn';
 /**
  * What a caller has without keys: `agents:invoke` for the APIs of OpenAI and for agents, `agents:write` to change their definitions, `tools:execute` for the tools that run on the server,
  * `runs:…` for the runs API, `chat:…` for conversations, `metrics:read` for `/metrics` and `/v1/status`,
- * `logs:read` for `/v1/logs`.
+ * `logs:read` for `/v1/logs`, `memory:…` for `/v1/memory`.
  */
 export const SCOPES = [
   'agents:invoke',
@@ -18,13 +18,15 @@ export const SCOPES = [
   'chat:write',
   'metrics:read',
   'logs:read',
+  'memory:read',
+  'memory:write',
 ] as const;
 
 /** The permissions of a key. `tools:execute:<tool>` is for one tool, `agents:invoke:<agent>` for one agent. */
 export type Scope = (typeof SCOPES)[number] | `tools:execute:${string}` | `agents:invoke:${string}`;
 
 const SCOPE =
-  /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|(metrics|logs):read)$/;
+  /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat|memory):(read|write)|(metrics|logs):read)$/;
 const SCOPE_LIST = `${SCOPES.join(', ')}, tools:execute:<tool>, agents:invoke:<agent>`;
 
 /** A key that clients send. The server stores only its hash. */

@@ -133,7 +133,7 @@ describe('errors name the path and what is allowed', () => {
     ],
     [
       `${key('a', HASH)}scopes = ["all"]`,
-      'server.keys[0].scopes must contain only agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read.',
+      'server.keys[0].scopes must contain only agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read, logs:read, memory:read or memory:write.',
     ],
     [
       `${key('a', HASH)}scopes = []`,

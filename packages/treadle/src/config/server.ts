@@ -91,11 +91,11 @@ export interface KeyEntry {
 /** What a key can allow. A copy of the server's pattern, because loading the server takes time. */
 export const SCOPE = {
   matches: (scope: string): scope is Scope =>
-    /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat):(read|write)|(metrics|logs):read)$/.test(
+    /^(agents:(invoke(:[\w-]{1,64})?|write)|tools:execute(:[\w-]{1,64})?|(runs|chat|memory):(read|write)|(metrics|logs):read)$/.test(
       scope,
     ),
   means:
-    'agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read or logs:read',
+    'agents:invoke, agents:invoke:NAME, agents:write, tools:execute, tools:execute:TOOL, runs:read, runs:write, chat:read, chat:write, metrics:read, logs:read, memory:read or memory:write',
 };
 
 const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;

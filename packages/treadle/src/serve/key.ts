@@ -26,7 +26,7 @@ const newCommand: Command = defineCommand({
     'agents:invoke is for the API, agents:invoke:NAME for one agent, agents:write for their definitions, tools:execute for\n' +
       'the tools of the server, tools:execute:TOOL for one of them. runs:read and runs:write are for the runs\n' +
       'API, chat:read and chat:write for conversations, metrics:read for /metrics\n' +
-      'and status, logs:read for the log.',
+      'and status, logs:read for the log, memory:read and memory:write for what was remembered.',
     'Prints the key to standard output. The key is not stored. The lines for treadle.toml go to standard error, and\n' +
       'contain only the hash of the key.',
   ],

@@ -88,7 +88,13 @@ const COUNT_MS = 60_000;
 /** How long a scrape may wait for them. */
 const PART_MS = 250;
 
-export function runCounter({ store, log, metrics }: Pick<Engine, 'store' | 'log' | 'metrics'>): RunCounter {
+/** With a memory, it also keeps what the runs observed. */
+export function runCounter({
+  store,
+  log,
+  metrics,
+  memory,
+}: Pick<Engine, 'store' | 'log' | 'metrics' | 'memory'>): RunCounter {
   const since = hourOf(Date.now());
   let isStopped = false;
   let counting: Promise<boolean> | undefined;
@@ -96,12 +102,13 @@ export function runCounter({ store, log, metrics }: Pick<Engine, 'store' | 'log'
   const onCounted = (hours: HourlyMetrics): void => {
     for (const [hour, one] of hours) if (hour >= since) metrics?.runsCounted(one);
   };
+  const options = { onCounted, keepsMemory: memory !== undefined };
 
   /** Resolves to whether there may be more. */
   async function countFor(ms: number): Promise<boolean> {
     const until = performance.now() + ms;
     try {
-      while ((await countNotedRuns(store, { onCounted })) > 0) if (performance.now() >= until) return true;
+      while ((await countNotedRuns(store, options)) > 0) if (performance.now() >= until) return true;
     } catch (error) {
       if (!isStopped) log.error({ err: error }, 'runs could not be counted for the metrics');
     }
@@ -116,11 +123,12 @@ export function runCounter({ store, log, metrics }: Pick<Engine, 'store' | 'log'
   /** Of many, such as those of an earlier version, it counts for half of the time. */
   async function countAll(signal: AbortSignal): Promise<void> {
     while (!signal.aborted && (await count())) await setTimeout(PART_MS, undefined, { ref: false });
+    await memory?.embed(signal);
   }
 
   return {
     count,
-    find: (filter) => findMetrics(store, { ...filter, onCounted }),
+    find: (filter) => findMetrics(store, { ...filter, ...options }),
     start() {
       const stopped = new AbortController();
       const timer = setInterval(() => void countAll(stopped.signal), COUNT_MS).unref();
