@@ -32,6 +32,8 @@ export interface StepResult {
   readonly status: 'done' | 'failed' | 'skipped' | 'stopped';
   readonly output: unknown;
   readonly error?: StepFailure;
+  /** It has failed, and may have done something before: all of it, or a part. */
+  readonly mayBeDone?: boolean;
 }
 
 export interface StepFailure {
@@ -229,27 +231,26 @@ function branchStep(scope: Scope, ids: readonly string[], input: BranchInput, la
 /** Takes a step, and records its result. Returns the failure if the workflow must stop. */
 function* take(scope: Scope, one: CompiledStep): Steps<StepFailure | undefined> {
   const { flow, results } = scope;
+  const tried = { mayBeDone: false };
   try {
     if (yield* isSkipped(scope, one)) {
       results.set(one.id, { status: 'skipped', output: null });
       return undefined;
     }
-    results.set(one.id, { status: 'done', output: yield* attempts(scope, one) });
+    results.set(one.id, { status: 'done', output: yield* attempts(scope, one, tried) });
     return undefined;
   } catch (thrown) {
     const error = failureFrom(one.id, thrown);
-    if (one.onError === 'continue') {
-      results.set(one.id, { status: 'failed', output: null, error });
-      return undefined;
-    }
-    results.set(one.id, { status: 'failed', output: null, error });
+    const failed = { status: 'failed', output: null, error, ...(tried.mayBeDone && { mayBeDone: true }) } as const;
+    results.set(one.id, failed);
+    if (one.onError === 'continue') return undefined;
     if (one.onError === 'fail') return error;
     const handler = flow.steps.get(one.onError)!;
     const handling = { ...scope, variables: { ...scope.variables, error } };
     const failure = yield* take(handling, handler);
     // What the handler returns stands for what the step would have returned.
     const { output = null } = results.get(handler.id) ?? {};
-    results.set(one.id, { status: 'failed', output, error });
+    results.set(one.id, { ...failed, output });
     return failure;
   }
 }
@@ -268,18 +269,35 @@ function* decided(scope: Scope, given: Template, key: string): Steps<boolean> {
 }
 
 /** Does what a step says, again if it fails as its `retry` says. */
-function* attempts(scope: Scope, one: CompiledStep): Steps<unknown> {
+function* attempts(scope: Scope, one: CompiledStep, tried: { mayBeDone: boolean }): Steps<unknown> {
   const { times, delay, factor, on } = one.retry;
   for (let count = 1; ; count++) {
     try {
       return yield* attempt(scope, one);
     } catch (error) {
       const type = typeOf(error);
+      tried.mayBeDone ||= mayHaveActed(one, type);
       if (type === undefined || !on.includes(type) || count >= times) throw error;
     }
     const seconds = delay * factor ** (count - 1);
     if (seconds > 0) yield* call(WORKFLOW_TOOLS.sleep, { seconds }, one.id);
   }
+}
+
+const UNKNOWN_EFFECT: ReadonlySet<string | undefined> = new Set(['timeout', 'interrupted']);
+const NOT_BEGUN: ReadonlySet<string | undefined> = new Set([
+  'not_found',
+  'invalid_params',
+  'permission_denied',
+  'denied',
+]);
+
+/** Whether an attempt that has failed may have done something. */
+function mayHaveActed({ action }: CompiledStep, type: string | undefined): boolean {
+  if (action === 'run_tool') return UNKNOWN_EFFECT.has(type);
+  if (action === 'invoke_agent' || action === 'sub_workflow') return !NOT_BEGUN.has(type);
+  // The type is that of an inner step, and others may be done.
+  return action === 'parallel' || action === 'map';
 }
 
 /** Actions that wait for people or for a time have their timeout themselves. */
@@ -407,12 +425,13 @@ function isOneCall({ action, templates, when, timeout, retry, onError }: Compile
 
 /* Undoing */
 
-/** Undoes what is done, the last step first. Returns what could not be undone, for the message of the failure. */
+/** Undoes what is done or may be done, the last step first. Returns what could not be undone, for the message of the failure. */
 function* undoSteps(scope: Scope, failure: StepFailure): Steps<string> {
   const problems: string[] = [];
   for (const id of scope.flow.top.ids.toReversed()) {
     const { undo } = scope.flow.steps.get(id)!;
-    if (undo === undefined || scope.results.get(id)?.status !== 'done') continue;
+    const { status, mayBeDone = false } = scope.results.get(id) ?? {};
+    if (undo === undefined || (status !== 'done' && !mayBeDone)) continue;
     const undoing = { ...scope, variables: { ...scope.variables, error: failure } };
     const problem = yield* take(undoing, { ...scope.flow.steps.get(undo)!, needs: [] });
     if (problem) problems.push(`"${id}" was not undone: ${problem.message}`);

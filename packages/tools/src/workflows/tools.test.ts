@@ -292,6 +292,46 @@ steps:
     expect(outputOf(result)).toEqual({ s: 'done' });
   });
 
+  test('a step whose effect is not known, or that did a part, is undone too', async () => {
+    const { tools, log, fails } = world();
+    fails.set('bad', 9).set('second', 9);
+    const hangs = tool({
+      name: 'hangs',
+      description: 'Hangs',
+      effect: 'idempotent',
+      execute: () => new Promise(() => {}),
+    });
+    let calls = 0;
+    const later = tool({
+      name: 'later',
+      description: 'Hangs, and then fails',
+      effect: 'idempotent',
+      execute: () => (calls++ === 0 ? new Promise(() => {}) : Promise.reject(new Error('no'))),
+    });
+    const undo = (id: string): string =>
+      `  - { id: un_${id}, action: run_tool, tool: note, inputs: { text: un ${id} } }`;
+    const text = `
+undo_on: [failed]
+steps:
+  - { id: late, action: run_tool, tool: hangs, timeout: 10ms, on_error: continue, undo: un_late }
+  - { id: twice, action: run_tool, tool: later, timeout: 10ms, retry: { times: 2, on: [timeout] }, on_error: continue, undo: un_twice, depends_on: late }
+  - id: half
+    action: parallel
+    steps:
+      - { id: first, action: run_tool, tool: note, inputs: { text: first } }
+      - { id: second, action: run_tool, tool: note, inputs: { text: second } }
+    on_error: continue
+    undo: un_half
+    depends_on: twice
+  - { id: refused, action: run_tool, tool: note, inputs: { text: bad }, on_error: continue, undo: un_refused, depends_on: half }
+  - { id: bad, action: run_tool, tool: note, inputs: { text: bad }, depends_on: refused }
+${['late', 'twice', 'half', 'refused'].map(undo).join('\n')}
+`;
+    const { result } = await start(text, [...tools, hangs, later]);
+    expect(result.outcome).toMatchObject({ error: { message: expect.stringContaining('The step "bad" failed') } });
+    expect(log).toEqual(['first', 'un half', 'un twice', 'un late']);
+  });
+
   test('a chain of 1,000 steps is 1,000 turns of one run', async () => {
     const { tools, log } = world();
     const steps = Array.from({ length: 1_000 }, (_, n) => {
