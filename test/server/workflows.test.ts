@@ -13,10 +13,13 @@ import { openTestStore } from './support/test-store.ts';
 let cleanUp: AsyncDisposableStack;
 let store: Store;
 let log: string[];
+/** What the tool waits for. */
+let blocked: PromiseWithResolvers<void> | undefined;
 beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
   store = cleanUp.adopt(await openTestStore(), (one) => one.close());
   log = [];
+  blocked = undefined;
 });
 afterEach(() => cleanUp.disposeAsync());
 
@@ -26,8 +29,9 @@ const note = tool({
   input: { type: 'object', properties: { text: { type: 'string' } }, required: ['text'] },
   effect: 'idempotent',
   touches: () => [],
-  execute({ text }) {
+  async execute({ text }) {
     log.push(String(text));
+    await blocked?.promise;
     return `noted ${String(text)}`;
   },
 });
@@ -163,6 +167,41 @@ describe('the workflows API', () => {
     expect(log).toEqual(['draft of tides', 'count', 'discard noted draft of tides']);
     const again = await server.send('POST', `/v1/workflows/publish/runs/${id}/cancel`);
     expect(again.body).toMatchObject({ undo_run_id: null });
+  });
+
+  test('a cancel by the runs API undoes too, and a cancel of the undo does not undo it', async () => {
+    const server = await serve();
+    const { body } = await execute(server, 'publish', { inputs: { topic: 'tides' }, background: true });
+    const { run_id: id } = body as unknown as Run;
+    await expect.poll(() => runOf(server, 'publish', id), POLL).toMatchObject({ status: 'waiting' });
+    blocked = Promise.withResolvers();
+    expect((await server.send('POST', `/v1/runs/${id}/cancel`)).body).toMatchObject({ status: 'cancelled' });
+    const undoing = async () =>
+      (await store.list({ labels: { undoes: id } })).map(({ runId, status }) => ({ runId, status }));
+    await expect.poll(() => log, POLL).toContain('discard noted draft of tides');
+    const undo = (await undoing())[0]!.runId;
+    const stopped = await server.send('POST', `/v1/workflows/publish/runs/${undo}/cancel`);
+    expect(stopped).toMatchObject({ status: 200, body: { undo_run_id: null } });
+    expect(await undoing()).toEqual([{ runId: undo, status: 'cancelled' }]);
+    expect(log).toEqual(['draft of tides', 'count', 'discard noted draft of tides']);
+  });
+
+  test('a client that disconnects does not cancel a workflow that would have to be undone', async () => {
+    const server = await serve();
+    blocked = Promise.withResolvers();
+    const gone = new AbortController();
+    const headers = { 'content-type': 'application/json' };
+    const sent = { method: 'POST', headers, body: '{"inputs":{"topic":"tides"}}', signal: gone.signal };
+    const lost = fetch(`${server.url}/v1/workflows/publish/execute`, sent);
+    await expect.poll(() => log, POLL).toEqual(['draft of tides']);
+    gone.abort();
+    await expect(lost).rejects.toThrow(/abort/);
+    blocked.resolve();
+    blocked = undefined;
+    await expect
+      .poll(async () => (await store.list({})).find(({ parent }) => parent === undefined)?.status, POLL)
+      .toBe('paused');
+    expect(log).toEqual(['draft of tides', 'count']);
   });
 
   test('sends the events of a run with the names of the steps', async () => {

@@ -7,6 +7,7 @@ import type { CallableAgents } from '@treadle/tools';
 import type { Logger } from 'pino';
 import { invocations } from './apis/agents/invocations.ts';
 import { workflowRoutes } from './apis/workflows/routes.ts';
+import { undoingRuns } from './apis/workflows/undoing.ts';
 import { scheduleRoutes } from './apis/schedules/routes.ts';
 import { triggerRoutes } from './apis/schedules/trigger-routes.ts';
 import { agentRoutes, agentsOf, type AgentWriter } from './apis/agents/routes.ts';
@@ -226,7 +227,9 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     keys,
     kept,
     startRun: (...started) => startRun(...started),
-    stopRun: (runId, { tenant, subject, scopes }) => allRuns.cancel(runId, { tenant, key: subject, scopes }),
+    async stopRun(runId, { tenant, subject, scopes }) {
+      await storedRuns.cancel(runId, { tenant, key: subject, scopes });
+    },
     driven: churnMap(),
     runs: activeRuns({
       max: maxConcurrentRuns,
@@ -257,7 +260,9 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const startRun = runStarter(engine, service);
   const completing = completions(engine, stored);
   const messaging = messages(engine, stored);
-  const allRuns = runs(engine, stored);
+  const invoking = invocations({ engine, stored });
+  const storedRuns = runs(engine, stored);
+  const allRuns = undoingRuns({ runs: storedRuns, store, invocations: invoking, log });
   const chats = conversations({
     engine,
     stored,
@@ -267,7 +272,6 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     stopping: stopping.signal,
     ...((options.chatTitles ?? true) && { onUntitled: titleWriter(engine, stopping.signal) }),
   });
-  const invoking = invocations({ engine, stored });
   const scheduling = scheduler({ engine, invocations: invoking, keys });
   scheduling.configure(configuredSchedules(options));
   const triggering = eventTriggers({

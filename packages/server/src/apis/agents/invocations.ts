@@ -95,6 +95,12 @@ type StoredInvocationEnd =
   | { readonly result: WireAgentResult | WireIterativeResult }
   | { readonly error: Pick<ApiError, 'status' | 'type' | 'message' | 'code' | 'headers'> };
 
+/** Whether the cancel of a run of this agent undoes what it has done. The run that undoes another one only stops. */
+export function undoesWhenCancelled({ workflow }: Pick<NamedAgent, 'workflow'>): boolean {
+  const { undo_on: undoOn = [], undoes } = (workflow ?? {}) as { readonly undo_on?: unknown; readonly undoes?: string };
+  return undoes === undefined && [undoOn].flat().includes('cancelled');
+}
+
 /** Begins the id of the record of an invocation. The rest is that of its run. */
 const PREFIX = 'inv_';
 
@@ -124,7 +130,7 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     const invocation = { mode, options, ...(definition && { definition }) };
     const task = options.task_id === undefined ? undefined : taskKey(agent.name, options.task_id, inputs, mode);
     const runCaller = withFacts(caller, invocation);
-    const canRepeat = background || key !== undefined || task !== undefined;
+    const canRepeat = background || key !== undefined || task !== undefined || undoesWhenCancelled(agent);
     const once = await stored.createOnce(
       {
         tenant,

@@ -330,7 +330,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     answer: answerChat,
     steer: async (id, text, caller) => runs.send(await currentRun(id, caller), text, caller),
     progress: progressOf,
-    cancel: async (id, caller) => runs.cancel(await currentRun(id, caller), caller),
+    cancel: async (id, caller) => void (await runs.cancel(await currentRun(id, caller), caller)),
     events(id, caller) {
       // If it cannot be resumed now, it is later.
       resumeLost(id, caller).catch((error: unknown) => caller.log.debug({ err: error }, 'an answer was not resumed'));

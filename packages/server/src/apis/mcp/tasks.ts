@@ -188,7 +188,7 @@ export function callTasks({ engine: { store }, stored, runs, keptMs }: TaskParts
         if (!isOpenRecord(record)) return;
         const client = { responses: new Map(Object.entries(responses)), isAsked: true, capabilities, caller };
         const answers = answersTo(await waitsOf(record, caller), { ...client, rejected: undefined });
-        if (answers === 'declined') return runs.cancel(id, caller);
+        if (answers === 'declined') return void (await runs.cancel(id, caller));
         if (answers.length === 0) return;
         try {
           return await runs.answer(id, answers, caller);

@@ -48,7 +48,7 @@ import { runChanges, type RunChange } from './run-changes.ts';
 export interface Runs {
   /** Newest first. */
   list(filter: RunFilter, caller: Caller): Promise<readonly RunSummary[]>;
-  find(runId: string, caller: Caller): Promise<RunSummary>;
+  find(runId: string, caller: Pick<Caller, 'tenant'>): Promise<RunSummary>;
   retrieve(runId: string, caller: Caller): Promise<RunDetails>;
   /** The entries of a run, which is not checked: call `find` first. Live while the run is running. */
   entries(runId: string, caller: Caller): EventSource<JournalEntry>;
@@ -67,8 +67,11 @@ export interface Runs {
    * pauses again. Resolves when it is durable, or at once if nothing of the source narrows the run. The name of the caller's key is recorded.
    */
   liftNarrowing(runId: string, source: string, caller: Caller): Promise<void>;
-  /** Stops a run that is running or paused. Resolves when its end is stored. Does nothing if it has ended. */
-  cancel(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void>;
+  /**
+   * Stops a run that is running or paused. Resolves when its end is stored, to the id of the run that undoes it, if there is one. Does
+   * nothing if it has ended.
+   */
+  cancel(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<string | null>;
   /** Does one of these here, for another process. */
   readonly performHere: PerformAct;
   /** Starts a run that has the first entries of another one. Resolves to its id. */
@@ -479,7 +482,10 @@ export function runs(engine: Engine, stored: Requests): Runs {
     answer: (runId, answers, caller, input) =>
       perform(runId, { type: 'answer', answers, ...(input !== undefined && { input }) }, caller),
     liftNarrowing: (runId, source, caller) => perform(runId, { type: 'lift', source }, caller),
-    cancel: (runId, caller) => perform(runId, { type: 'cancel' }, caller),
+    async cancel(runId, caller) {
+      await perform(runId, { type: 'cancel' }, caller);
+      return null;
+    },
     performHere,
     fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
     previewFork,

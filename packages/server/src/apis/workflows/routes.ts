@@ -9,7 +9,7 @@ import { readJson } from '../../http/body.ts';
 import { disconnectSignal, sendJson } from '../../http/respond.ts';
 import { EVENTS, route, type Route } from '../../http/routes.ts';
 import { jsonObject, validateBody } from '../../parse/validate.ts';
-import { bodyDigest, KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
+import { KEY_HEADER, requestKey } from '../../requests/idempotency.ts';
 import type { ListPage } from '../../wire.ts';
 import type { InvocationAnswer, Invocations, PreparedInvocation } from '../agents/invocations.ts';
 import { agentsOf, streamInvocation, UNFINISHED } from '../agents/routes.ts';
@@ -179,30 +179,10 @@ function runRoutes({ engine, invocations, runs }: WorkflowRoutesOptions): readon
       scope: 'agents:invoke',
       summary: 'Cancel a run of a workflow, and undo its steps if its definition says so',
       async handle(c) {
-        const caller = c.get('caller');
-        const { answer, workflow, runId } = await runOf(c);
-        const undoes = workflow.workflow.undo_on?.includes('cancelled') && answer.type === 'unfinished';
-        if (!undoes) {
-          await runs.cancel(runId, caller);
-          return sendJson(c, {
-            object: 'workflow.cancel',
-            run_id: runId,
-            undo_run_id: null,
-          } satisfies WireWorkflowCancel);
-        }
-        // It cancels the run before it undoes anything, so that it goes on with both after a crash.
-        const definition = { ...workflow, inputs: {}, workflow: { ...workflow.workflow, undoes: runId } };
-        const request = { agent: workflow.name, mode: 'iterative', inputs: {}, definition, background: true } as const;
-        // No client can send it, because it contains a space.
-        const key = { key: `undo ${runId}`, digest: bodyDigest('undo', { runId }) };
-        const undoing = await invocations.prepare({ ...request, options: {} }, caller, key);
-        const started = await undoing.start();
-        const undoId = runIdOf(started);
-        return sendJson(
-          c,
-          { object: 'workflow.cancel', run_id: runId, undo_run_id: undoId } satisfies WireWorkflowCancel,
-          202,
-        );
+        const { runId } = await runOf(c);
+        const undoing = await runs.cancel(runId, c.get('caller'));
+        const body = { object: 'workflow.cancel', run_id: runId, undo_run_id: undoing } satisfies WireWorkflowCancel;
+        return sendJson(c, body, undoing === null ? 200 : 202);
       },
     }),
   ];
