@@ -300,8 +300,12 @@ async function whole({ link, device, context }: Call, report: ReceivedReport): P
   }
 }
 
-/** Best effort: the device ends it, or never starts it. */
+/**
+ * Best effort: the device ends it, or never starts it. One of the original protocol does not know the command, and what it
+ * answers could be taken for the report of the call.
+ */
 function cancelCall({ link, device, context }: Call): void {
+  if (link.device(device)?.isPlain) return;
   link.ask(device, { type: 'cancel', payload: { target: context.key } }).catch(() => {});
 }
 

@@ -3,7 +3,7 @@ import { isDetached, systemClock, type Clock } from '@treadle/core';
 import { mqttClient, type MqttClient, type MqttOptions } from '../mqtt/client.ts';
 import { capabilitiesFrom, decodeCapabilities, type Capabilities, type OfferedTool } from '../protocol/capabilities.ts';
 import { decodeCommand, encodeCommand, MAX_PART_BYTES, type KnownCommand } from '../protocol/command.ts';
-import { MAX_MESSAGE_BYTES, parseMessage, type Fields } from '../protocol/message.ts';
+import { isFields, MAX_MESSAGE_BYTES, parseMessage, type Fields } from '../protocol/message.ts';
 import {
   decodeReport,
   encodeReport,
@@ -768,15 +768,18 @@ class Link implements EdgeLink {
     const { report } = decoded;
     this.#heardOf(device, report.session);
     const { request_id: id } = report;
-    const waiter = id === undefined ? this.#plainWaiter(device, report.tool) : this.#waiters.get(id);
+    const waiter = id === undefined ? this.#plainWaiter(device, report) : this.#waiters.get(id);
     if (waiter?.device === device) return this.#settleWaiter(waiter, report);
     if (id !== undefined) this.#onUnclaimed(device, id, report);
     return undefined;
   }
 
-  /** Whose report it is that has no id: that of the one call that the device has. */
-  #plainWaiter(device: Device, tool: string | undefined): Waiter | undefined {
+  /** Whose report it is that has no id: that of the one call that the device has, or of a ping. */
+  #plainWaiter(device: Device, { tool, result }: ReceivedReport): Waiter | undefined {
     if (!isPlain(device)) return undefined;
+    // All that the original agents answer to a ping, whoever has sent it.
+    const isPong = tool === undefined && isFields(result) && result['pong'] === true;
+    if (isPong) return this.#waitersOf(device).find(({ sent }) => sent.type === 'ping');
     if (device.owed) {
       if (tool !== undefined && tool !== device.owed.tool) return undefined;
       device.owed = undefined;
