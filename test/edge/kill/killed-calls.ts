@@ -123,15 +123,12 @@ export async function killedCalls(
       if (!isArmed) return;
       isArmed = false;
       const role = roles[target];
-      const restart = (): void => void role.start().then((next) => (role.process = next));
-      if (losesStore) {
-        role.process.once('exit', () => {
-          rmSync(join(folder, 'store'), { recursive: true });
-          restart();
-        });
-      }
+      // A broker that is still there has the port.
+      role.process.once('exit', () => {
+        if (losesStore) rmSync(join(folder, 'store'), { recursive: true });
+        void role.start().then((next) => (role.process = next));
+      });
       role.process.kill('SIGKILL');
-      if (!losesStore) restart();
     };
     const moment = step === 'tool runs' ? undefined : MOMENTS[step];
     const proxies = await Promise.all(
