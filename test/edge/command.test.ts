@@ -237,6 +237,18 @@ test('answers a prompt that comes over MQTT, with the tools of the device', asyn
   await client.close();
 });
 
+test('refuses a demo device with a broker that it cannot connect to', async () => {
+  await fixture.configure(
+    '[edge]\nusername = "server"\npassword_env = "PASSWORD"\n[edge.devices.pi]\npassword_env = "PASSWORD"\n',
+  );
+  expect(await command(['serve', '--demo-device'], fixture.play.folder, { env: { PASSWORD: 'secret' } })).toMatchObject(
+    {
+      code: 2,
+      stderr: expect.stringContaining('--demo-device needs a broker without certificates and passwords.'),
+    },
+  );
+});
+
 test('a demo device starts with the server, and ends with it', async () => {
   const server = await fixture.serve('--demo-device', '--model', 'demo');
   await server.logged!('a device is online');

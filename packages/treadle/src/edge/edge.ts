@@ -114,7 +114,8 @@ const pingCommand: Command = defineCommand({
         const facts = Object.entries(load)
           .filter(([key]) => key !== 'pong')
           .map(([key, value]) => `${key} ${String(value)}`);
-        io.stdout.write(`${name} answered in ${latencyMs.toFixed(1)} ms: ${exactLine(facts.join(', '))}\n`);
+        const shown = facts.length === 0 ? '' : `: ${exactLine(facts.join(', '))}`;
+        io.stdout.write(`${name} answered in ${latencyMs.toFixed(1)} ms${shown}\n`);
       }
       return EXIT.completed;
     } catch (error) {

@@ -4,6 +4,7 @@ import type { DeviceExecutor, EdgeLink, EdgeLogLine, EdgePrompt } from '@treadle
 import { CommandError } from '../command-line/command.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
+import type { EdgeConfig } from '../config/edge.ts';
 import type { Io } from '../terminal/io.ts';
 import { openEdge, type OpenEdge } from './open-edge.ts';
 import { promptAnswers, type PromptAnswers, type PromptOptions } from './prompts.ts';
@@ -48,9 +49,7 @@ export async function openServerEdge({
 }: ServerEdgeOptions): Promise<ServerEdge | undefined> {
   const { edge: configured } = context.loaded.config;
   if (!configured && !withDemo) return undefined;
-  if (withDemo && (configured?.broker ?? 'embedded') !== 'embedded') {
-    throw new CommandError('--demo-device needs the embedded broker, and edge.broker names another one.');
-  }
+  if (withDemo) checkDemo(configured ?? {});
   let prompts: PromptAnswers | undefined;
   const opened = await openEdge({
     context: withDemo ? withDemoDevice(context) : context,
@@ -90,6 +89,17 @@ export async function openServerEdge({
       await opened.close();
     },
   };
+}
+
+/** It has no password and no certificate. */
+function checkDemo({ broker = 'embedded', cert, devices = {} }: EdgeConfig): void {
+  if (broker !== 'embedded')
+    throw new CommandError('--demo-device needs the embedded broker, and edge.broker names another one.');
+  if (cert === undefined && Object.values(devices).every(({ password_env: variable }) => variable === undefined))
+    return;
+  throw new CommandError(
+    '--demo-device needs a broker without certificates and passwords. Start it in a folder without this configuration.',
+  );
 }
 
 /** Calls that a run has made before are still asked about. */
