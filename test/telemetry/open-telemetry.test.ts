@@ -84,6 +84,22 @@ test('a run is a span, its model calls and tool calls are spans below it, with t
   expect([count('gen_ai.invoke_agent.duration'), count('gen_ai.workflow.duration')]).toEqual([1, 0]);
 });
 
+test('the run of an agent has its name, until it is handed over', async () => {
+  const { tracer, meter, spans, values } = recordingSdk();
+  const billing = { name: 'billing', description: 'Bills', model: scriptedModel(['Paid.']) };
+  const model = scriptedModel([{ calls: [{ name: 'hand_off_to_billing' }] }]);
+  const definition = { name: 'front-desk', description: 'Receives' };
+  const tracing = openTelemetry({ tracer, meter });
+  await runLoop({ model, tools: [handoff(billing)], input: 'Pay.', definition, tracing });
+  expect(tree(spans).slice(-2)).toEqual([
+    'invoke_agent billing < invoke_agent front-desk',
+    'invoke_agent front-desk < -',
+  ]);
+  expect(spans.at(-1)!.attributes).toMatchObject({ 'gen_ai.agent.name': 'front-desk' });
+  const ran = values.find(({ name }) => name === 'gen_ai.invoke_agent.duration');
+  expect(ran!.attributes).toMatchObject({ 'gen_ai.agent.name': 'front-desk' });
+});
+
 test('with content, spans have the instructions, messages, arguments and results', async () => {
   const { tracer, spans } = recordingSdk();
   const model = scriptedModel([{ calls: [{ name: 'echo', arguments: { a: 1 } }] }, 'Done.']);

@@ -4,11 +4,10 @@ import { walkInSlices } from '../journal/replay.ts';
 import type { Event, RunStarted } from '../machine/events.ts';
 import { slotFor } from '../machine/effects.ts';
 import { questionsOf } from '../machine/questions.ts';
-import type { State } from '../machine/state.ts';
 import { textOf, type Message } from '../messages.ts';
 import { withoutSecrets } from '../policy/execution-line.ts';
 import { sharedBy } from '../trace/metrics.ts';
-import type { AppliedEntry } from '../trace/steps.ts';
+import { agentIn, type AppliedEntry } from '../trace/steps.ts';
 import type { Observation, ObservationType } from './port.ts';
 
 /** The labels of a run that is not remembered. */
@@ -175,12 +174,6 @@ function failed({ entry: { event }, items }: AppliedEntry): readonly Found[] {
       ? [{ type: 'error' as const, content: `The run ended: ${item.message}`, metadata: { code: item.code } }]
       : [],
   );
-}
-
-/** The agent that a run is of. */
-export function agentIn({ definition, rules }: RunStarted, { handedTo }: Pick<State, 'handedTo'>): string | undefined {
-  const { name } = (definition ?? {}) as { readonly name?: unknown };
-  return handedTo ?? rules.agent?.name ?? (typeof name === 'string' ? name : undefined);
 }
 
 function asText(value: unknown): string {

@@ -2,8 +2,9 @@ import type { Cause, Exposure } from '../machine/exposure.ts';
 import type { State } from '../machine/state.ts';
 import { errorResult, Finished } from '../tools/result.ts';
 import { tool, type Tool, type ToolContext } from '../tools/tool.ts';
-import { agentIn, MEMORY_TOOLS, usesMemory } from './observations.ts';
+import { agentIn } from '../trace/steps.ts';
 import { MEMORY_LEVELS, recallText, type Memory, type MemoryLevel } from './memory.ts';
+import { MEMORY_TOOLS, usesMemory } from './observations.ts';
 import { audience, type MemoryItem, type MemoryReader, type NoteScope } from './port.ts';
 
 const SCOPES: readonly NoteScope[] = ['agent', 'session', 'user', 'tenant'];

@@ -24,7 +24,7 @@ import type { Settings, Usage } from '../model.ts';
 import { failureReader, type FailureReader } from '../trace/failure-reader.ts';
 import { TOOL_FAILURES, type TraceFailure } from '../trace/failures.ts';
 import { callKey, spanReader, type Span } from '../trace/spans.ts';
-import type { AppliedEntry } from '../trace/steps.ts';
+import { agentIn, type AppliedEntry } from '../trace/steps.ts';
 import { inputMessages, instructionParts, outputMessages, resultText } from './content.ts';
 import { ATTEMPT_EVENT, ATTRIBUTE, METRIC, OPERATION, OWN_SPAN, UNKNOWN_PROVIDER } from './conventions.ts';
 import { instrumentsOf, type Instruments } from './instruments.ts';
@@ -99,7 +99,7 @@ class SpansOfRun implements RunSpans {
   begin(): string | undefined {
     const { started, isResumed } = this.#run;
     const at = isResumed ? this.#run.now : started.at;
-    const name = isWorkflow(this.#run) ? workflowName(this.#run) : started.rules.agent?.name;
+    const name = isWorkflow(this.#run) ? workflowName(this.#run) : agentIn(started, NEW);
     this.#root = this.#start({
       parent: parentContext(started.trace ?? started.parent?.trace),
       name: [this.#operation, name].filter((part) => part !== undefined).join(' '),
@@ -171,7 +171,7 @@ class SpansOfRun implements RunSpans {
           ? defined({ [ATTRIBUTE.workflow]: workflowName(this.#run) })
           : defined({
               [ATTRIBUTE.operation]: OPERATION.agent,
-              [ATTRIBUTE.agent]: this.#run.started.rules.agent?.name,
+              [ATTRIBUTE.agent]: agentIn(this.#run.started, NEW),
               [ATTRIBUTE.provider]: this.#provider(this.#run.started.model),
               [ATTRIBUTE.requestModel]: this.#run.started.model,
             })),

@@ -2,7 +2,8 @@ import { itemsBetween, type Item } from '../journal/items.ts';
 import type { JournalEntry } from '../journal/port.ts';
 import { statusOf, type JournalStep } from '../journal/replay.ts';
 import { slotFor } from '../machine/effects.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, RunStarted } from '../machine/events.ts';
+import type { State } from '../machine/state.ts';
 import { NEW, step } from '../machine/step.ts';
 
 /** One fact of a run, and what it led to: as `walkJournal` finds it in a journal, or `liveSteps` while the run is driven. */
@@ -72,4 +73,10 @@ export function lossReader(): (
     fork = 'begins';
     return 'left-out';
   };
+}
+
+/** The agent that a run is of. */
+export function agentIn({ definition, rules }: RunStarted, { handedTo }: Pick<State, 'handedTo'>): string | undefined {
+  const { name } = (definition ?? {}) as { readonly name?: unknown };
+  return handedTo ?? rules.agent?.name ?? (typeof name === 'string' ? name : undefined);
 }

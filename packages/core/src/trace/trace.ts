@@ -9,7 +9,7 @@ import type { Attempt, Finish, Usage } from '../model.ts';
 import { failureReader } from './failure-reader.ts';
 import type { TraceFailure } from './failures.ts';
 import { callKey, spanReader, type Span, type SpanReader } from './spans.ts';
-import type { AppliedEntry } from './steps.ts';
+import { agentIn, type AppliedEntry } from './steps.ts';
 
 /**
  * A run as operators see it: which turns there were, which calls, how long each took, and what failed. It is a pure function of the
@@ -170,6 +170,7 @@ export function traceReader(): TraceReader {
     trace() {
       if (first?.type !== 'run-started') return undefined;
       const { parent, task, session, principal, trace } = first;
+      const agent = agentIn(first, state);
       const isEnded = state.phase.type === 'ended';
       return {
         traceId: traceIdOf({ runId: state.runId, parent, trace }),
@@ -178,7 +179,7 @@ export function traceReader(): TraceReader {
         ...(task !== undefined && { task }),
         ...(session !== undefined && { session }),
         ...(principal && { tenant: principal.tenant, subject: principal.subject }),
-        ...agentOf(state),
+        ...(agent !== undefined && { agent }),
         model: state.model,
         status: statusOf(state),
         startedAt: first.at,
@@ -199,11 +200,6 @@ export async function traceOf(entries: readonly JournalEntry[]): Promise<Trace |
   const reader = traceReader();
   const walked = await walkInSlices(entries, (step) => void reader.add(step));
   return walked.type === 'replayed' ? reader.trace() : undefined;
-}
-
-function agentOf({ handedTo, rules }: State): Pick<Trace, 'agent'> {
-  const agent = handedTo ?? rules.agent?.name;
-  return agent === undefined ? {} : { agent };
 }
 
 function stepsOf({ spans, at }: SpanReader, turns: ReadonlyMap<number, Turn>, isEnded: boolean): readonly TraceStep[] {
