@@ -139,6 +139,18 @@ test('a server counts what others left, once, and its own metrics have only what
   expect([body.loop.turns, body.tools[0].calls]).toEqual([4, 2]);
 });
 
+test('sums that are made again do not count once more in the metrics of a server', async () => {
+  await using server = await startInProcess(scriptedModel(['One.', 'Two.']), { store, ...options });
+  const turns = async (): Promise<string | undefined> =>
+    /^treadle_turns_total (\d+)$/m.exec(await (await fetch(`${server.url}/metrics`)).text())?.[1];
+  await server.post({ input: 'one' });
+  expect(await turns()).toBe('1');
+  await store.metrics.restart();
+  await server.post({ input: 'two' });
+  expect(await turns()).toBe('2');
+  expect((await server.send('GET', '/v1/metrics/tools')).body).toMatchObject({ waiting: 0, loop: { turns: 2 } });
+});
+
 test('the status of a server says what it serves, and whether its store can be written', async () => {
   await using server = await startInProcess(scriptedModel([]), { store, keys: KEYS, ...options });
   const { status, body } = await server.send('GET', '/v1/status', undefined, as('ops'));

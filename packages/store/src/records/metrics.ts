@@ -112,7 +112,7 @@ export interface CountOptions {
   readonly limit?: number;
   /** Whether to keep what runs observed, too. */
   readonly keepsMemory?: boolean;
-  /** Called with what was added by this process. */
+  /** Called with what was added by this process, except what the sums contained before they were made again. */
   readonly onCounted?: (hours: HourlyMetrics) => void;
 }
 
@@ -123,17 +123,20 @@ export async function countNotedRuns(store: Counting, options: CountOptions = {}
   if (noted.length === 0) return 0;
   const counted = await Promise.all(noted.map((run) => countRun(store, run, keepsMemory ? run.remembered : undefined)));
   const added = new Set(await store.metrics.add(counted));
-  for (const { runId, hours } of counted) if (added.has(runId) && hours.size > 0) onCounted?.(hours);
+  for (const { runId, fresh } of counted) if (added.has(runId) && fresh.size > 0) onCounted?.(fresh);
   return noted.reduce((sum, { notes }) => sum + notes.length, 0);
 }
 
 const NOTHING: HourlyMetrics = new Map();
 
+/** `fresh`: what was not in the sums before the last `restart`. */
+type Count = CountedRun & { readonly fresh: HourlyMetrics };
+
 /** `remembered`: how many entries the memory contains; undefined: this process keeps none. */
-async function countRun(store: Counting, run: NotedRun, remembered: number | undefined): Promise<CountedRun> {
+async function countRun(store: Counting, run: NotedRun, remembered: number | undefined): Promise<Count> {
   const { runId, counted, target } = run;
   const [summary] = await store.list({ runId, limit: 1 });
-  const nothing = { ...run, next: counted, tenant: summary?.tenant, hours: NOTHING };
+  const nothing = { ...run, next: counted, tenant: summary?.tenant, hours: NOTHING, fresh: NOTHING };
   const known = Math.min(counted, remembered ?? counted);
   // A run that goes on is noted again when it stops. After `restart` it counts as before.
   const isCounted = !summary || (summary.status === 'running' ? target : summary.entries) <= known;
@@ -143,11 +146,14 @@ async function countRun(store: Counting, run: NotedRun, remembered: number | und
   const { length } = entries;
   if (length <= known) return nothing;
   // What does not replay counts for nothing.
-  const hours = length > counted ? ((await metricsOf(entries, counted)) ?? NOTHING) : NOTHING;
-  const next = Math.max(counted, length);
-  if (remembered === undefined || length <= remembered) return { ...nothing, next, hours };
+  const hoursFrom = async (from: number): Promise<HourlyMetrics> =>
+    length > from ? ((await metricsOf(entries, from)) ?? NOTHING) : NOTHING;
+  const hours = await hoursFrom(counted);
+  const fresh = target > counted ? await hoursFrom(target) : hours;
+  const found = { ...nothing, next: Math.max(counted, length), hours, fresh };
+  if (remembered === undefined || length <= remembered) return found;
   const observations = (await observationsOf(entries, remembered)) ?? [];
-  return { ...nothing, next, hours, memory: { next: length, observations } };
+  return { ...found, memory: { next: length, observations } };
 }
 
 /** A damaged run cannot be counted, and must not keep others from it. */
