@@ -1,5 +1,7 @@
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { expect, test } from 'vitest';
-import { openOutbox } from './otlp-exporter.ts';
+import { collectorAt, openOutbox } from './otlp-exporter.ts';
 
 /** A collector that answers when it is told to. */
 function slowCollector() {
@@ -45,4 +47,51 @@ test('a collector that does not answer costs at most 2,048 records of memory, an
   }
   await flushed;
   expect(bodies.slice(1).flat()).toEqual(numbers(0, 2_048));
+});
+
+/** A collector that answers with these statuses by path. */
+async function answering(statuses: Readonly<Record<string, number>>) {
+  const problems: string[] = [];
+  const server = createServer(({ url }, response) => void response.writeHead(statuses[url!]!).end());
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  return {
+    problems,
+    endpoint,
+    to: collectorAt({ endpoint, headers: {}, onProblem: (why) => problems.push(why) }),
+    [Symbol.dispose]() {
+      server.closeAllConnections();
+      server.close();
+    },
+  };
+}
+
+test('what a collector cannot take now is kept, and what it will never take is dropped', async () => {
+  const statuses = { '/v1/traces': 200 };
+  using collector = await answering(statuses);
+  const send = collector.to('/v1/traces');
+  const isDone: Record<number, boolean> = {};
+  for (const status of [200, 302, 400, 413, 429, 500, 502, 503, 504]) {
+    statuses['/v1/traces'] = status;
+    isDone[status] = await send('{}');
+  }
+  const kept = { 429: false, 502: false, 503: false, 504: false };
+  expect(isDone).toEqual({ 200: true, 302: true, 400: true, 413: true, 500: true, ...kept });
+});
+
+test('a collector that takes only spans is a problem that is told once', async () => {
+  const statuses = { '/v1/traces': 200, '/v1/metrics': 404 };
+  using collector = await answering(statuses);
+  const [spans, metrics] = [collector.to('/v1/traces'), collector.to('/v1/metrics')];
+  for (const send of [metrics, spans, metrics, spans, metrics]) await send('{}');
+  expect(collector.problems).toEqual([
+    `Telemetry cannot be sent to ${collector.endpoint}/v1/metrics: it answered with status 404. What would be sent is lost meanwhile.`,
+  ]);
+  statuses['/v1/metrics'] = 200;
+  await metrics('{}');
+  statuses['/v1/metrics'] = 503;
+  await metrics('{}');
+  statuses['/v1/traces'] = 503;
+  await spans('{}');
+  expect(collector.problems).toHaveLength(2);
 });

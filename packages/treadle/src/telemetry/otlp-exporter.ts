@@ -86,17 +86,21 @@ export type Send = (json: string) => Promise<boolean>;
 export type SenderTo = (path: string) => Send;
 
 export function collectorAt(options: OtlpOptions): SenderTo {
-  const state = { hasFailed: false };
-  return (path) => senderTo(options, path, state);
+  const failing = new Set<string>();
+  return (path) => senderTo(options, path, failing);
 }
 
-function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, state: { hasFailed: boolean }): Send {
+/** What a collector answers if it may take the same later. */
+const RETRYABLE: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+
+/** `failing`: the paths to which nothing can be sent now. */
+function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, failing: Set<string>): Send {
   const url = new URL(endpoint.replace(/\/+$/, '') + path);
   const request = url.protocol === 'https:' ? httpsRequest : httpRequest;
   function failed(why: string): false {
-    if (!state.hasFailed)
-      onProblem(`Telemetry cannot be sent to ${url.origin}: ${why}. Spans and metrics are lost meanwhile.`);
-    state.hasFailed = true;
+    if (failing.size === 0)
+      onProblem(`Telemetry cannot be sent to ${url.origin}${path}: ${why}. What would be sent is lost meanwhile.`);
+    failing.add(path);
     return false;
   }
 
@@ -116,12 +120,12 @@ function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, s
       response.on('end', () => {
         const { statusCode = 0 } = response;
         if (statusCode >= 200 && statusCode < 300) {
-          state.hasFailed = false;
+          failing.delete(path);
           return resolve(true);
         }
         failed(`it answered with status ${statusCode}`);
         // What a collector refuses once, it refuses again.
-        resolve(statusCode < 500 && statusCode !== 429);
+        resolve(!RETRYABLE.has(statusCode));
       });
     });
     sent.end(bytes);
