@@ -260,6 +260,20 @@ describe('paths', () => {
     expect(unclear('git checkout main && npm test')).toBeUndefined();
   });
 
+  test('of the archive that unzip takes instead are reported', () => {
+    const reads = commandFacts('unzip -l secrets').touches.map((one) => one.path);
+    expect(reads).toEqual(['secrets', 'secrets.zip', 'secrets.ZIP']);
+    expect(unclear("unzip -l 's*'")).toContain('which archives s* matches');
+  });
+
+  test('of sources that are printed are looked at', () => {
+    for (const name of ['secrets.go', 'secrets.py']) writeFileSync(path.join(FOLDER, name), '');
+    expect(unclear('gofmt -d .', { folder: FOLDER })).toContain('secrets.go, which is private');
+    expect(unclear('ruff check', { folder: FOLDER })).toContain('secrets.py, which is private');
+    for (const name of ['secrets.go', 'secrets.py']) rmSync(path.join(FOLDER, name));
+    for (const command of ['gofmt -d .', 'ruff check .']) expect(unclear(command, { folder: FOLDER })).toBeUndefined();
+  });
+
   test('begin with a tilde only if it is quoted: a home folder is unclear', () => {
     expect(commandFacts("cat '~/b'").touches).toEqual([{ type: 'read', path: './~/b' }]);
     for (const command of ['cat ~/a', 'cat ~', 'cat \\\n~/a', 'cd ~', 'make X=~/a', 'x=~; cat $x'])
@@ -511,6 +525,9 @@ describe('git and paths that it finds by rules of its own', () => {
     expect(unclear('git diff src HEAD', { folder })).toBeUndefined();
     mkdirSync(path.join(folder, '.git'));
     expect(unclear('git diff vault src', { folder })).toBeUndefined();
+    // If one of them is outside, git compares as if there was no repository.
+    for (const command of ['git diff vault /none', 'git diff /none vault', 'cd src && git diff -- ../vault ../../x'])
+      expect([command, unclear(command, { folder })]).toEqual([command, expect.stringContaining('which is private')]);
   });
 
   test('searches all files below a path', () => {

@@ -117,7 +117,7 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   },
   /** Code that the program runs. */
   script(text, { name, scope }) {
-    if (/^(-|\/dev\/|\/proc\/)/.test(text)) throw new Unclear(`${name} runs what it reads`);
+    if (/^(-|\/dev\/|\/proc\/|inspect$)/.test(text)) throw new Unclear(`${name} runs what it reads`);
     note('read', text, scope);
   },
   /** An argument of code that is not known. */
@@ -234,8 +234,17 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   'git mv': move,
   'tar x': extract,
   unzip(call, parsed) {
+    const [archive = ''] = parsed.operands;
+    if (/[*?[\\]/.test(archive)) throw new Unclear(`it is not known which archives ${archive} matches`);
+    // It adds an ending to what it does not find.
+    if (kindOf(archive, call.scope) !== 'file')
+      for (const end of ['.zip', '.ZIP']) touch('read', archive + end, call.scope);
     if (!parsed.options.has('-l')) extract(call, parsed);
   },
+  /** They print lines of all sources in a folder. */
+  gofmt: ({ scope }, { operands }) => readSources(operands, /\.go$/, scope),
+  'ruff check': ({ scope }, { operands }) =>
+    readSources(operands.length === 0 ? ['.'] : operands, /\.(pyi?|ipynb|toml)$/, scope),
   /** What it passes on is not known. */
   xargs({ run }, { operands }) {
     if ((operands[0] ?? 'echo') !== 'echo') throw new Unclear('it is not known what xargs passes on');
@@ -258,8 +267,9 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   'git diff'(call, parsed) {
     showChanges(call, parsed);
     const { scope } = call;
-    if (kindOf('.git', { ...scope, folders: [''] }) !== 'none') return;
-    // Outside a repository it compares all files of two folders.
+    const isOutside = parsed.operands.some((one) => /^\/|(^|\/)\.\.(\/|$)/.test(one));
+    if (!isOutside && kindOf('.git', { ...scope, folders: [''] }) !== 'none') return;
+    // Outside a repository, and if one of the paths is, it compares all files of two folders.
     for (const file of parsed.operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
   },
   'git clone'({ scope }, { operands: [repository = '', folder] }) {
@@ -284,6 +294,11 @@ function showChanges({ name, scope }: Call, { operands, options, before }: Parse
   if (isSummary && !options.has('-p') && !options.has('--unified')) return;
   const isStaged = options.has('--cached') || options.has('--staged');
   demandNoPrivate(paths, name === 'git diff' && revisions.length === 0 && !isStaged, scope);
+}
+
+function readSources(files: readonly string[], pattern: RegExp, scope: Scope): void {
+  for (const file of files)
+    touchTree(file, scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name.toLowerCase())));
 }
 
 /** Paths may lead elsewhere from here on. */
