@@ -19,7 +19,7 @@ import type { OfferedTool } from '../protocol/capabilities.ts';
 import type { Fields } from '../protocol/message.ts';
 import { reportFrom } from '../protocol/report.ts';
 import { deviceOps } from './device-ops.ts';
-import { EdgeError, type DeviceView, type EdgeLink, type ReceivedReport, type Reported } from './link.ts';
+import { EdgeError, NO_BROKER, type DeviceView, type EdgeLink, type ReceivedReport, type Reported } from './link.ts';
 import { offlineOutput, otherLedgerOutput, outputOf, type ReportedCall } from './results.ts';
 
 /*
@@ -244,7 +244,7 @@ async function executeCall(call: Call): Promise<ToolOutput | Parked> {
   // After a start nobody has been heard yet.
   if (link.device(device)?.status === 'unknown') await link.whenReady(device, QUERY_MS);
   if (!link.isConnected && !(await link.whenConnected(QUERY_MS)))
-    return awayOutput(call, { wasSent: false, reason: 'there is no connection to the broker' });
+    return awayOutput(call, { wasSent: false, reason: NO_BROKER });
   const view = link.device(device);
   if (!isHere(view)) return awayOutput(call, { wasSent: false, reason: view?.reason });
   const requestId = call.context.key;

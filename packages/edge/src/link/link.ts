@@ -26,7 +26,8 @@ import { isDeviceId, topicsOf, type Topics } from '../protocol/topics.ts';
  * 4. A result is acknowledged when it was given to whoever waited for it.
  * 5. Messages of devices that are not configured are dropped.
  * 6. A broker that has crashed did not publish wills, and may have kept old statuses. A status that it had kept, and all after it was
- *    away, are checked: a device that does not answer is offline until something is heard of it.
+ *    away, are checked: a device that does not answer is offline until something is heard of it. So is every device while there is
+ *    no broker.
  */
 
 export interface EdgeOptions {
@@ -232,6 +233,9 @@ export interface EdgeLink {
 }
 
 const GRACE_MS = 1_000;
+/** Without a broker, until devices are taken for offline. */
+const BROKER_MS = 5_000;
+export const NO_BROKER = 'there is no connection to the broker';
 const ASK_MS = 10_000;
 const ACK_MS = 200;
 const MAX_ACKS = 500;
@@ -268,6 +272,7 @@ class Link implements EdgeLink {
   #lastId = 0;
   /** With the broker, so far. */
   #connections = 0;
+  #cancelBrokerTimer: () => void = () => {};
   #isClosed = false;
 
   constructor(options: EdgeOptions) {
@@ -290,9 +295,13 @@ class Link implements EdgeLink {
       onConnect: ({ protocol }) => {
         log({ level: 'info', message: 'connected to the broker', protocol: protocol === 5 ? '5' : '3.1.1' });
         this.#connections++;
+        this.#cancelBrokerTimer();
         for (const waiter of this.#waiters.values()) this.#resend(waiter);
-        for (const device of this.#devices.values()) if (hasSaidOnline(device)) this.#check(device);
+        for (const device of this.#devices.values()) if (hasSaidOnline(device) || device.isSilent) this.#check(device);
         this.#changed('');
+      },
+      onDisconnect: () => {
+        if (!this.#isClosed) this.#cancelBrokerTimer = clock.timer(BROKER_MS, () => this.#withoutBroker());
       },
       onProblem: (problem) => log({ level: 'warn', message: 'no connection to the broker', why: problem }),
     });
@@ -443,6 +452,7 @@ class Link implements EdgeLink {
 
   async close(): Promise<void> {
     this.#isClosed = true;
+    this.#cancelBrokerTimer();
     for (const device of this.#devices.values()) {
       device.cancelGrace();
       if (device.acks.size > 0) this.#sendAcks(device);
@@ -651,14 +661,27 @@ class Link implements EdgeLink {
     const connections = this.#connections;
     this.ping(name).catch(() => {
       const isOther = this.#connections !== connections || !this.isConnected || this.#isClosed;
-      if (isOther || device.heard !== heard || !hasSaidOnline(device)) return;
-      device.status = 'offline';
-      device.isSilent = true;
-      device.reason = 'it does not answer';
-      device.since = this.#clock.now();
-      this.#wentOffline(device);
-      this.#changed(name);
+      if (!isOther && device.heard === heard && hasSaidOnline(device)) this.#isGone(device, 'it does not answer');
     });
+  }
+
+  /** Nobody knows whether devices are there. */
+  #withoutBroker(): void {
+    for (const device of this.#devices.values()) {
+      if (hasSaidOnline(device)) this.#isGone(device, NO_BROKER);
+      // It need not say that it is back.
+      else if (isPlain(device)) this.#settleCalls(device, NO_BROKER);
+    }
+  }
+
+  /** It is taken for offline until something is heard of it. */
+  #isGone(device: Device, reason: string): void {
+    device.status = 'offline';
+    device.isSilent = true;
+    device.reason = reason;
+    device.since = this.#clock.now();
+    this.#wentOffline(device);
+    this.#changed(device.options.name);
   }
 
   /** `session`: of a report, which an earlier start may have sent, or this side in answer to a prompt. */
@@ -698,11 +721,13 @@ class Link implements EdgeLink {
       ...(device.reason !== undefined && { why: device.reason }),
     });
     device.cancelGrace();
-    device.cancelGrace = this.#clock.timer(this.#options.offlineGraceMs ?? GRACE_MS, () => {
-      for (const { device: of, failsOffline, settle } of this.#waiters.values()) {
-        if (of === device && failsOffline) settle({ type: 'offline', reason: device.reason });
-      }
-    });
+    const graceMs = this.#options.offlineGraceMs ?? GRACE_MS;
+    device.cancelGrace = this.#clock.timer(graceMs, () => this.#settleCalls(device, device.reason));
+  }
+
+  #settleCalls(device: Device, reason: string | undefined): void {
+    for (const { failsOffline, settle } of this.#waitersOf(device))
+      if (failsOffline) settle({ type: 'offline', reason });
   }
 
   #cameOnline(

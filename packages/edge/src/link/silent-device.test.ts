@@ -132,6 +132,31 @@ it('is offline if the broker was started again and it does not answer', async ()
   await until(isOffline);
 });
 
+it('is offline after 5 seconds without a broker, its calls are settled, and it is back with the broker', async () => {
+  await laterLink();
+  await answer('s1');
+  await until(() => link.device('pi')!.latencyMs !== undefined);
+  const payload = { tool: 'bash', parameters: {} };
+  const call = link.send('pi', { type: 'tool', payload, requestId: 'r' }, { timeoutMs: 60_000 });
+  pings = [];
+  const port = Number(new URL(broker.url).port);
+  await broker.close();
+  await until(() => !link.isConnected);
+  await clock.advance(4_999);
+  expect(link.device('pi')!.status).toBe('online');
+  await clock.advance(1);
+  await clock.advance(0);
+  expect(await call).toEqual({ type: 'offline', reason: 'there is no connection to the broker' });
+  expect(link.device('pi')).toMatchObject({ status: 'offline', reason: 'there is no connection to the broker' });
+  // A broker that has forgotten the status.
+  broker = await openBroker({ prefix: 'treadle', port });
+  await until(() => raw.isConnected);
+  // An attempt to connect must not take long by the clock.
+  for (; pings.length === 0; await new Promise((done) => setImmediate(done))) await clock.advance(50);
+  await answer('s1');
+  await until(() => link.device('pi')!.status === 'online');
+});
+
 it.each([
   { onOffline: 'error', expected: expect.objectContaining({ content: expect.stringContaining('was not executed') }) },
   { onOffline: 'wait', expected: expect.any(Parked) },
