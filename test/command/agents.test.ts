@@ -92,22 +92,22 @@ describe('agents list, show and check', () => {
   });
 
   test('check of a name finds the file, whatever its name is', async () => {
-    await play.write('agents/file.yaml', 'name: other\ndescription: Other.\nmemory: true\n');
-    expect((await agents('check', 'other')).stdout).toMatch(/^Note: .*file\.yaml, line 3, memory: /);
+    await play.write('agents/file.yaml', 'name: other\ndescription: Other.\ngovernance: { approvals: [write] }\n');
+    expect((await agents('check', 'other')).stdout).toMatch(/^Note: .*file\.yaml, line 3, governance\.approvals: /);
   });
 
   test('check names what is not there', async () => {
     await play.write('agents/a.yaml', 'description: A.\ntools: [raed]\n');
     await play.write('agents/b.yaml', 'description: B.\ndependencies: [gone]\n');
     await play.write('agents/c.yaml', 'description: C.\nmodel: none-such\n');
-    await play.write('agents/d.yaml', 'description: D.\nskills: [none]\nmemory: true\n');
+    await play.write('agents/d.yaml', 'description: D.\nskills: [none]\ngovernance: { approvals: [write] }\n');
     const { code, stdout } = await agents('check');
     expect(code).toBe(1);
     expect(stdout).toMatch(/a\.yaml, line 2, tools\[0\]: .*there is no tool "raed"\. Did you mean "read"\?/);
     expect(stdout).toContain('it depends on the agent "gone", which does not exist.');
     expect(stdout).toMatch(/c\.yaml, line 2, model: .*none-such/);
     expect(stdout).toContain('There is no skill "none"');
-    expect(stdout).toMatch(/Note: .*d\.yaml, line 3, memory: It has no effect yet\./);
+    expect(stdout).toMatch(/Note: .*d\.yaml, line 3, governance\.approvals: It has no effect/);
   });
 
   test('check names all that an agent lacks, with key and line', async () => {

@@ -104,6 +104,7 @@ describe('a message', () => {
       created_at: expect.any(Number),
       updated_at: expect.any(Number),
       instructions: null,
+      memory: null,
       messages: [
         {
           id: meta!['message_id'],

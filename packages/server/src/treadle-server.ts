@@ -179,10 +179,13 @@ function servedAgents(options: ReplaceableOptions): ServedAgents {
  * The agents of a server for `taskTool` and `agentsListTool`: those that the caller of a run may invoke, under its scopes. `options` are
  * those of the server, which are read with each call, because they contain the tools.
  */
-export function serverAgents(options: () => ReplaceableOptions, models: readonly Model[] = []): CallableAgents {
+export function serverAgents(
+  options: () => ReplaceableOptions & Pick<TreadleServerOptions, 'memory'>,
+  models: readonly Model[] = [],
+): CallableAgents {
   return callableAgents(() => {
-    const { models: served, policy, skills } = options();
-    const given = { ...(policy && { policy }), ...(skills && { skills }) };
+    const { models: served, policy, skills, memory } = options();
+    const given = { ...(policy && { policy }), ...(skills && { skills }), ...(memory && { memory }) };
     return { models: served, namedAgents: servedAgents(options()), ...given };
   }, models);
 }

@@ -18,6 +18,7 @@ export type {
   ChatSummary,
   ChatUsage,
   ChatUserMessage,
+  MemorySwitch,
   NumberedEvent as ChatEvent,
   QuestionRequest,
   SentAttachment,

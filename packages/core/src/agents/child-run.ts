@@ -3,7 +3,7 @@ import type { LoopResult, RunEnvironment } from '../driver/options.ts';
 import { inheritedPolicies } from '../driver/judge.ts';
 import { driveRun, listenerOf } from '../driver/run.ts';
 import { childRunId } from '../journal/family.ts';
-import { exposureElsewhere } from '../machine/exposure.ts';
+import { exposureElsewhere, withExposure, type Exposure } from '../machine/exposure.ts';
 import type { RunStarted } from '../machine/events.ts';
 import { withNarrowing } from '../machine/narrowing.ts';
 import type { Limits, RunFacts } from '../machine/rules.ts';
@@ -24,6 +24,8 @@ export interface ChildRun {
   readonly prompt: ((input: never) => ReturnType<NonNullable<Definition['prompt']>>) | undefined;
   readonly limits: Limits | undefined;
   readonly narrow: Definition['narrow'] | undefined;
+  /** What it sees with its instructions. */
+  readonly exposure?: Exposure | undefined;
   readonly options: Omit<
     Definition,
     'name' | 'description' | 'input' | 'prompt' | 'share' | 'timeoutMs' | 'limits' | 'narrow'
@@ -32,7 +34,7 @@ export interface ChildRun {
 
 /** Starts or resumes the run of a call, and returns what the call becomes. */
 export async function runChild(
-  { name, prompt, limits, narrow, options }: ChildRun,
+  { name, prompt, limits, narrow, exposure: told, options }: ChildRun,
   task: unknown,
   { run, signal, principal, context }: ToolContext,
 ): Promise<Parked | Finished | Broken> {
@@ -61,7 +63,7 @@ export async function runChild(
     if (!resumed && signal.aborted)
       return new Finished(errorResult(`${name} was cancelled.`, { errorType: 'interrupted' }));
     const narrowed = withNarrowing(run.narrowed, narrow);
-    const exposure = exposureElsewhere(run.state());
+    const exposure = withExposure(exposureElsewhere(run.state()), told);
     const facts = resumed ? {} : factsForChild(run, await run.started());
     const first = {
       ...(narrowed && { narrow: narrowed }),

@@ -37,4 +37,5 @@ export {
   type Observation,
   type ObservationType,
 } from './port.ts';
+export { recalledFor, type Recalled, type RecallingRun } from './recall.ts';
 export { exposureBy, memoryTools, readerFor, type MemoryOwner } from './tools.ts';

@@ -1,8 +1,11 @@
 import type { LoopOptions } from '../driver/options.ts';
 import { handoff, type HandoffAgent } from '../driver/handoff.ts';
 import { TreadleError } from '../errors.ts';
+import { withExposure } from '../machine/exposure.ts';
 import type { Narrowing } from '../machine/narrowing.ts';
-import type { InputMessage } from '../messages.ts';
+import type { Memory } from '../memory/memory.ts';
+import { recalledFor, type Recalled, type RecallingRun } from '../memory/recall.ts';
+import { textOf, type InputMessage } from '../messages.ts';
 import type { Model, Settings } from '../model.ts';
 import { didYouMean } from '../nearest.ts';
 import type { Policy } from '../policy/port.ts';
@@ -37,6 +40,8 @@ export interface AgentHost {
   readonly bounds?: AgentBounds;
   /** Absent: the host has no workflows. */
   readonly workflows?: WorkflowHost;
+  /** For agents with `memory`. Absent: nothing is known from before. */
+  readonly memory?: Pick<Memory, 'search'>;
   /** Globs of what agents may neither read nor write, such as their definitions. */
   readonly protects?: readonly string[];
 }
@@ -166,6 +171,47 @@ export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHo
     finish: isSingle || options.enable_double_confirmation === false ? 'plain' : 'confirm',
     ...(output && { output, outputText: textField(agent) }),
   };
+}
+
+/** What a new run of an agent is told from before; undefined: nothing. `input`: what people say in the end is looked for. */
+export async function recalledBy(
+  { name, memory: isOn, workflow }: NamedAgent,
+  { memory }: Pick<AgentHost, 'memory'>,
+  input: LoopOptions['input'],
+  run: Omit<RecallingRun, 'agent'>,
+): Promise<Recalled | undefined> {
+  if (!isOn || !memory || workflow) return undefined;
+  return recalledFor(memory, lastSaid(input), { ...run, agent: name });
+}
+
+/** Who a run is for its memory. */
+export function runOwner({ principal, session, labels, signal }: Partial<LoopOptions>): Omit<RecallingRun, 'agent'> {
+  return {
+    ...(principal && { tenant: principal.tenant, subject: principal.subject }),
+    ...(session !== undefined && { session }),
+    ...(labels && { labels }),
+    ...(signal && { signal }),
+  };
+}
+
+/** The options of a run that is told something from before. */
+export function withRecalled(
+  { instructions = '', carried }: Partial<LoopOptions>,
+  recalled: Recalled | undefined,
+): Pick<LoopOptions, 'instructions' | 'carried'> {
+  if (!recalled) return {};
+  const exposure = withExposure(carried?.exposure, recalled.exposure);
+  return {
+    instructions: [instructions, recalled.instructions].filter((text) => text !== '').join('\n\n'),
+    ...(exposure && { carried: { ...carried, exposure } }),
+  };
+}
+
+function lastSaid(input: LoopOptions['input']): string {
+  if (typeof input === 'string') return input;
+  const last = input.findLast(({ role }) => role === 'user');
+  if (!last) return '';
+  return typeof last.content === 'string' ? last.content : textOf(last.content);
 }
 
 /** The bounds that are for models do not apply to a program. */

@@ -7,7 +7,16 @@ import type { ErrorFacts } from '../messages.ts';
 import type { Model } from '../model.ts';
 import { errorResult, Finished } from '../tools/result.ts';
 import type { Tool } from '../tools/tool.ts';
-import { agentModel, agentRun, CHAIN_LABEL, LINK, type AgentHost } from './agent-run.ts';
+import {
+  agentModel,
+  agentRun,
+  CHAIN_LABEL,
+  LINK,
+  recalledBy,
+  runOwner,
+  withRecalled,
+  type AgentHost,
+} from './agent-run.ts';
 import { callSchema, checkInputs } from './fields.ts';
 import type { AgentRegistry, NamedAgent } from './named-agent.ts';
 import { agentToolName } from './prompt.ts';
@@ -59,12 +68,13 @@ function callingTool(agent: NamedAgent, options: AgentHostOptions): Tool {
     asks: modelsFrom(agent, options),
     async execute(input, context) {
       const { maxDepth = 10, registry } = options;
-      const { run } = context;
+      const { run, principal, signal } = context;
       if (!run) return refused(`The tool "${name}" is a run of its own and can only be called by a run.`);
       const pinned = await pinnedAgent(run.journal, childRunId(run.runId, run.effect));
       const current = pinned ?? registry.get(agent.name);
       if (!current) return refused(`There is no agent "${agent.name}" any more.`);
-      const labels = (await run.started())?.labels ?? {};
+      const started = await run.started();
+      const { labels = {}, session } = started ?? {};
       const chain = labels[CHAIN_LABEL]?.split(LINK) ?? [];
       if (chain.length >= maxDepth) return refused(tooDeep(agent.name, chain, maxDepth));
       const checked = await checkInputs(current, input, run.options.matchPattern);
@@ -73,7 +83,21 @@ function callingTool(agent: NamedAgent, options: AgentHostOptions): Tool {
       }
       const { limits, narrow, input: task, policy: _, ...rest } = agentRun(current, checked, agentHost(options));
       const own = { ...labels, ...rest.labels, [CHAIN_LABEL]: [...chain, agent.name].join(LINK) };
-      const child = { name, prompt: () => task, limits, narrow, options: { ...rest, labels: own } };
+      const owner = runOwner({
+        ...(principal && { principal }),
+        ...(session !== undefined && { session }),
+        labels,
+        signal,
+      });
+      const recalled = pinned ? undefined : await recalledBy(current, options, task, owner);
+      const child = {
+        name,
+        prompt: () => task,
+        limits,
+        narrow,
+        exposure: recalled?.exposure,
+        options: { ...rest, ...withRecalled(rest, recalled), labels: own },
+      };
       const { runChild } = await import('../agents/child-run.ts');
       return runChild(child as ChildRun, input, context);
     },

@@ -244,11 +244,9 @@ test.each([
 test('warns about what has no effect', () => {
   const result = checkNamedAgent({
     ...base,
-    memory: true,
     governance: { commands: ['a | b'], approvals: ['write'] },
   });
   expect(result.type === 'agent' && result.warnings.map(({ path }) => path.join('.'))).toEqual([
-    'memory',
     'governance.commands',
     'governance.approvals',
     'governance.commands',

@@ -322,10 +322,9 @@ const KEYS: Readonly<Record<Exclude<keyof NamedAgent, 'workflow'>, Check>> = {
 };
 
 /** What has no effect. */
-function warningsFor({ memory, tools = [], governance = {}, dependencies = [] }: NamedAgent): readonly AgentProblem[] {
+function warningsFor({ tools = [], governance = {}, dependencies = [] }: NamedAgent): readonly AgentProblem[] {
   const warnings: AgentProblem[] = [];
   const warn = (message: string, ...path: Path): void => void warnings.push({ path, message });
-  if (memory) warn('It has no effect yet.', 'memory');
   if (tools.length + dependencies.length === 0) {
     for (const key of Object.keys(governance)) warn('It has no effect: the agent has no tools.', 'governance', key);
   }

@@ -39,7 +39,7 @@ export interface NamedAgent {
   readonly ownership?: { readonly owner: string; readonly escalation_target?: string };
   /** Other agents that it needs. Each is a tool for it, as if `tools` had `agent:NAME`. */
   readonly dependencies?: readonly AgentDependency[];
-  /** Whether it remembers earlier runs. It has no effect yet. */
+  /** Whether its prompt has up to five items from before that may be about its task, if the host has a memory. */
   readonly memory?: boolean;
   /**
    * The steps of a workflow: a program is its model. Not a key of files of agents. Only a host with `workflows` knows what it means.

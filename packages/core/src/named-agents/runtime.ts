@@ -5,6 +5,9 @@ import {
   agentModel,
   agentRun,
   agentTools,
+  recalledBy,
+  runOwner,
+  withRecalled,
   type AgentHost,
   type AgentLoopOptions,
   type InvokeOptions,
@@ -79,7 +82,9 @@ export function agentRuntime(options: AgentRuntimeOptions): AgentRuntime {
       });
     }
     const loop = agentRun(agent, { inputs: checked.inputs, mode, options: invoked }, agentHost(options));
-    const result = await runLoop({ ...environment, ...own, ...loop });
+    const facts = { ...environment, ...own, ...loop };
+    const recalled = await recalledBy(agent, options, loop.input, runOwner(facts));
+    const result = await runLoop({ ...facts, ...withRecalled(loop, recalled) });
     return { agent, result, maxTurns: loop.maxTurns };
   }
 

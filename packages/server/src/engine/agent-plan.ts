@@ -67,7 +67,7 @@ export interface PlannedAgent {
 }
 
 /** What of a server agents are planned with. */
-type AgentEngine = Pick<Engine, 'models' | 'namedAgents'> & Partial<Pick<Engine, 'store' | 'stopRun'>>;
+type AgentEngine = Pick<Engine, 'models' | 'namedAgents'> & Partial<Pick<Engine, 'store' | 'stopRun' | 'memory'>>;
 
 /** Throws an `ApiError` if there is no such agent, or if it cannot run here. */
 export function planAgent(
@@ -126,7 +126,7 @@ function turnsOf(agent: NamedAgent, options: InvokeOptions, { bounds = {} }: Age
 
 /** What the server offers to the agents of a caller. */
 function hostFor(
-  { models, namedAgents, store, stopRun }: AgentEngine,
+  { models, namedAgents, store, stopRun, memory }: AgentEngine,
   { caller, policy, skills }: Pick<PlannedAgent, 'caller' | 'policy' | 'skills'>,
 ): AgentHost {
   const { registry, tools, bounds, maxDepth } = namedAgents!;
@@ -147,6 +147,7 @@ function hostFor(
     ),
     ...(policy && { policy }),
     ...(skills && { skills }),
+    ...(memory && { memory }),
     ...(maxDepth !== undefined && { maxDepth }),
   });
 }
@@ -184,7 +185,7 @@ export function agentsAsTools(engine: Engine, caller: Pick<Principal, 'scopes'>)
 
 /** The agents for the tools `task` and `agents_list`: those that the caller of the run may invoke, under its scopes. */
 export function callableAgents(
-  engine: () => Pick<Engine, 'models' | 'namedAgents' | 'policy' | 'skills'>,
+  engine: () => Pick<Engine, 'models' | 'namedAgents' | 'policy' | 'skills' | 'memory'>,
   models: readonly Model[],
 ): CallableAgents {
   const isInvoker = (caller?: Principal): caller is Principal =>

@@ -205,7 +205,8 @@ export interface Engine {
 /** Starts a run for a call of a run of a caller, at most once for a key. */
 export type StartRunFor = (
   run: Omit<NewRun, 'id'>,
-  call: Omit<StartingCall, 'principal'> & { readonly caller: RunCaller },
+  /** `memory`: the label of the run with this name. */
+  call: Omit<StartingCall, 'principal'> & { readonly caller: RunCaller; readonly memory?: string | undefined },
 ) => Promise<StartedByCall>;
 
 /** What can be done with a run that this process drives. */

@@ -31,6 +31,7 @@ import {
   type Verdict,
   type Waiting,
 } from '@treadle/core';
+import { PRIVATE_LABEL, type Recalled } from '@treadle/core/memory';
 import { skillsSection } from '@treadle/core/skills';
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
@@ -138,6 +139,8 @@ export interface StoredRunPlan extends Pick<
 interface PlannedRun extends StoredRunPlan, Pick<RunPlan, 'waits' | 'closingTurn' | 'approvals' | 'keeps'> {
   /** The session of a run whose request names none: its conversation. */
   readonly session?: string | undefined;
+  /** Further labels of the run. */
+  readonly labels?: RunFacts['labels'];
   /** The lists of tools that the run was started with, if it is resumed. */
   readonly lists?: readonly ServerList[] | undefined;
 }
@@ -150,20 +153,35 @@ export async function planRun(
   engine: PlanningEngine,
   request: RunRequest,
   conversation: Conversation,
-  { lists, session, definition, ...run }: PlannedRun,
+  { lists, session, labels, definition, ...run }: PlannedRun,
 ): Promise<RunPlan> {
   const agent = await agentOf(engine, request, { caller: run.caller, definition });
-  const { facts: named } = run.caller;
-  const facts = session === undefined ? named : { session, ...named };
   const { messages, open, after } = conversation;
-  const { exposure } = request;
+  const { facts: named } = run.caller;
+  const facts = withMemoryLabel(
+    {
+      ...(session !== undefined && { session }),
+      ...named,
+      ...(labels && { labels: { ...named?.labels, ...labels } }),
+    },
+    await memoryLabelOf(engine, after),
+  );
+  // A run that has started has it in its journal.
+  const recalled =
+    agent && definition === undefined ? await recalledFor(engine, agent, conversation, { ...run, facts }) : undefined;
+  const exposure = recalled?.exposure ? { ...recalled.exposure, ...request.exposure } : request.exposure;
   const carried = exposure
     ? { ...conversation.carried, exposure: { ...exposure, ...conversation.carried?.exposure } }
     : conversation.carried;
   const name = agent ? agentModelName(agent.agent.name) : servedName(engine, request.model);
   const own = agent && servedName({ models: engine.models }, request.invocation?.options.model ?? agent.agent.model);
   const told = engine.instructionsFor?.(own === undefined ? [name] : [name, own]) ?? '';
-  const instructions = [told, agent?.options.instructions ?? '', ...conversation.instructions];
+  const instructions = [
+    told,
+    agent?.options.instructions ?? '',
+    ...conversation.instructions,
+    recalled?.instructions ?? '',
+  ];
   const size = conversationSize({ messages, instructions });
   const { approvals = false } = run;
   if (size > LARGE) await nextTurn();
@@ -180,7 +198,7 @@ export async function planRun(
     ...(open && { open: { ...open, followUp: mergeSameRole(open.followUp) } }),
     ...(carried && { carried }),
     ...(after && { after: after.id }),
-    ...(facts && { facts }),
+    ...(Object.keys(facts).length > 0 && { facts }),
     policy: engine.policy,
   };
   // The last step that can fail, because it opens tools.
@@ -197,6 +215,33 @@ export async function planRun(
     instructions: [...instructions, skills].filter((text) => text !== '').join('\n\n'),
     toolset,
   };
+}
+
+/** What an agent with `memory` is told from before. */
+async function recalledFor(
+  { memory }: Pick<Engine, 'memory'>,
+  { agent }: AgentPlan,
+  { messages, open }: Conversation,
+  { caller, facts }: { readonly caller: RunCaller; readonly facts: RunFacts },
+): Promise<Recalled | undefined> {
+  if (!memory || !agent.memory) return undefined;
+  const { recalledBy, runOwner } = await import('@treadle/core/named-agents');
+  const owner = runOwner({ principal: principalOf(caller), ...facts });
+  return recalledBy(agent, { memory }, [...messages, ...(open?.followUp ?? [])], owner);
+}
+
+/** Whether the last run of the conversation used memory. */
+async function memoryLabelOf(
+  { memory, store }: Pick<Engine, 'memory' | 'store'>,
+  after: Conversation['after'],
+): Promise<string | undefined> {
+  return memory && after && (await startedAgent(store, after.id)).started?.labels?.['memory'];
+}
+
+/** A conversation keeps what was said about its memory, and one that is private stays it. */
+function withMemoryLabel(facts: RunFacts, before: string | undefined): RunFacts {
+  const own = before === PRIVATE_LABEL.memory ? before : (facts.labels?.['memory'] ?? before);
+  return own === undefined ? facts : { ...facts, labels: { ...facts.labels, memory: own } };
 }
 
 /** What the model is told of skills. A tool of that name of somebody else has no mark. */
@@ -228,6 +273,7 @@ type PlanningEngine = Pick<
   | 'kept'
   | 'store'
   | 'stopRun'
+  | 'memory'
 >;
 
 /** The agent that answers a request; undefined if a model does. Throws a 403 if the key may use neither. */
@@ -429,7 +475,7 @@ export function driveRun(
     ...(startRun &&
       !request.isStarted && {
         startRun: (started: Omit<NewRun, 'id'>, { principal: _, ...call }: StartingCall) =>
-          startRun(started, { ...call, caller }),
+          startRun(started, { ...call, caller, memory: plan.facts?.labels?.['memory'] }),
       }),
     ...(plan.keeps && engine.kept && { kept: engine.kept.after(plan.after) }),
     killProcess,

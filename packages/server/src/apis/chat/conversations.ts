@@ -1,4 +1,5 @@
 import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
+import { OFF_LABEL, PRIVATE_LABEL } from '@treadle/core/memory';
 import type { ConversationFilter, ConversationRecord, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../../api-error.ts';
 import type { ServerStore } from '../../engine/engine.ts';
@@ -6,7 +7,7 @@ import type { EventSource } from '../../requests/event-log.ts';
 import type { Numbered } from '../../requests/stored-streams.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
-import { checkMayActOn, sourcesOf } from '../../requests/run.ts';
+import { checkMayActOn, sourcesOf, type StoredCaller } from '../../requests/run.ts';
 import { projected } from '../../requests/projection.ts';
 import { replayItems } from '../../requests/requests.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -51,6 +52,7 @@ import {
   type ChatAnswerMessage,
   type ChatMessage,
   type ChatStatus,
+  type MemorySwitch,
   type NumberedEvent,
   type ToolCallPart,
 } from './wire.ts';
@@ -79,6 +81,8 @@ export interface Conversations {
   list(filter: Omit<ConversationFilter, 'tenant'>, caller: Caller): Promise<readonly ConversationRecord[]>;
   /** Rejects with a 404 for a conversation of another tenant, like all that follow. */
   find(id: string, caller: Caller): Promise<ConversationRecord>;
+  /** What its newest record says about memory; null if the server has none. */
+  memoryOf(conversation: ConversationRecord): Promise<MemorySwitch | null>;
   messages(id: string, caller: Caller): Promise<readonly ChatMessage[]>;
   /** Rejects with a 404 if the conversation has no such attachment. */
   attachment(id: string, attachment: string, caller: Caller): Promise<Attachment & { readonly bytes: Buffer }>;
@@ -318,6 +322,13 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     },
     list: (filter, { tenant }) => conversations.list({ ...filter, tenant }),
     find: (id, caller) => findConversation(store, id, caller),
+    async memoryOf({ tenant, head }) {
+      if (!engine.memory) return null;
+      const record = head === undefined ? undefined : await readRecord(store, head, { tenant });
+      const { facts } = (record?.request ?? {}) as Partial<StoredCaller>;
+      const label = facts?.labels?.['memory'];
+      return label === PRIVATE_LABEL.memory ? 'incognito' : label === OFF_LABEL.memory ? 'off' : 'on';
+    },
     messages: messagesIn,
     attachment: findAttachment,
     async update(id, { title, instructions }, caller) {

@@ -1,4 +1,4 @@
-import { isPaused, waiting, type Item, type Message } from '@treadle/core';
+import { isPaused, waiting, type Item, type Message, type RunFacts } from '@treadle/core';
 import { requestedSkills, withSkillText, type Skill } from '@treadle/core/skills';
 import type { RequestRecord } from '@treadle/store';
 import { badRequest } from '../../api-error.ts';
@@ -54,6 +54,7 @@ export interface ChatDriver {
 interface PlannedMessage extends StoredRunPlan, Pick<RunPlan, 'waits'> {
   /** The conversation, if the run is new. */
   readonly session?: string;
+  readonly labels?: RunFacts['labels'];
   readonly carried: Conversation['carried'];
   readonly after: Conversation['after'];
   readonly messages: readonly Message[];

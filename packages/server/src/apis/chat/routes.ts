@@ -237,7 +237,8 @@ async function sendConversation(c: Context<Env>, conversations: Conversations, i
   const found = await conversations.find(id, caller);
   const messages = await conversations.messages(id, caller);
   const { instructions = null } = found;
-  return sendJson(c, { ...wireConversation(found), instructions, messages } satisfies ChatConversation);
+  const memory = await conversations.memoryOf(found);
+  return sendJson(c, { ...wireConversation(found), instructions, memory, messages } satisfies ChatConversation);
 }
 
 /** The protocol that `Accept` names: `text/event-stream; protocol=ag-ui`. Undefined if it names none. Throws a 406 for another. */
@@ -312,6 +313,7 @@ const chatBody: z.ZodType<ChatBody> = z.strictObject({
   device: name.nullish(),
   approvals: z.enum(['ask']).nullish(),
   lift_narrowing: list(name, { expected: 'a list of sources', max: 32 }).nullish(),
+  memory: z.enum(['on', 'off', 'incognito']).nullish(),
   on_disconnect: z.enum(['cancel', 'continue']).nullish(),
 } satisfies Record<keyof ChatBody, z.ZodType>);
 
@@ -320,7 +322,7 @@ const FIELD_SCOPES = { lift_narrowing: 'runs:write' } as const;
 function parseChat(body: unknown): ChatRequest {
   const valid = validateBody(chatBody, body);
   const { conversation_id, message, attachments, model, instructions, tools, approvals, on_disconnect } = valid;
-  const { lift_narrowing, device } = valid;
+  const { lift_narrowing, device, memory } = valid;
   if (conversation_id != null && instructions != null) {
     throw badRequest(
       "'instructions' is for a new conversation. Change those of an existing one with PATCH /v1/chat/{id}.",
@@ -335,6 +337,7 @@ function parseChat(body: unknown): ChatRequest {
     ...messageWith(message, attachments ?? []),
     ...(model != null && { model }),
     ...(instructions != null && { told: instructions }),
+    ...(memory != null && { uses: memory }),
     ...(tools != null && { tools }),
     ...(device != null && { device }),
     ...(approvals != null && { approvals }),

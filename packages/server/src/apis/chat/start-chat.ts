@@ -1,4 +1,5 @@
 import type { Memory, UserMessage } from '@treadle/core';
+import { PRIVATE_LABEL } from '@treadle/core/memory';
 import type { ConversationRecord, RequestRecord } from '@treadle/store';
 import type { Capacity, ServerStore } from '../../engine/engine.ts';
 import { notDone, STORE_FAILED } from '../../requests/interruption.ts';
@@ -25,7 +26,7 @@ import type { Deliver } from './chat-streams.ts';
 import { placeOfList, type ClientList, type ListPlace } from '../../history/client-list.ts';
 import { recordOfItems } from './conversation-items.ts';
 import { attachmentWarnings, driveChat, firstEvents, planMessage, type ChatDriver } from './drive-chat.ts';
-import type { Attachment } from './wire.ts';
+import type { Attachment, MemorySwitch } from './wire.ts';
 import { messageTitle } from './titles.ts';
 
 /** What starts the runs of conversations. */
@@ -65,6 +66,8 @@ export interface ChatRequest {
   readonly approvals?: 'ask';
   /** Sources of narrowings that do not apply any more. */
   readonly lift?: readonly string[];
+  /** What the conversation uses of the memory of the server. Absent: the same as before. */
+  readonly uses?: MemorySwitch;
   readonly onDisconnect: 'cancel' | 'continue';
 }
 
@@ -80,7 +83,7 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
   const { store } = engine;
   const { tenant } = caller;
   const { createAs, message, clientId, continues, list, instructions = [] } = request;
-  const { attachments, model, tools, functions, memory, device, approvals, lift, onDisconnect } = request;
+  const { attachments, model, tools, functions, memory, device, approvals, lift, uses, onDisconnect } = request;
   let counted = 0;
 
   async function planNew(hold: Capacity['hold']) {
@@ -101,7 +104,8 @@ export async function startChat(starter: ChatStarter, request: ChatRequest, call
     const { messages, system, carried, after } = history;
     const told = before ? before.instructions : request.told;
     const texts = [told ?? '', ...system, ...instructions];
-    const run = { id: newResponseId(), caller, session: id, messages, system: texts, carried, after };
+    const labels = uses && { labels: { memory: uses === 'incognito' ? PRIVATE_LABEL.memory : uses } };
+    const run = { id: newResponseId(), caller, session: id, messages, system: texts, carried, after, ...labels };
     const { plan, input } = await planMessage(engine, request, { ...run, waits: 'for-client' });
     // Without its tools, nobody could answer what the message asks of the device.
     const unlisted = device === undefined ? undefined : unlistedDevice(plan.toolset, device);

@@ -202,8 +202,15 @@ export interface ChatBody {
   readonly approvals?: 'ask' | null | undefined;
   /** Sources of narrowings of the conversation, such as `plan` or `skill:NAME`, that do not apply any more. */
   readonly lift_narrowing?: readonly string[] | null | undefined;
+  /**
+   * From this message on; default: as before in the conversation. `off`: nothing is recalled or noted. `incognito`: nor is anything
+   * remembered, and the conversation stays so.
+   */
+  readonly memory?: MemorySwitch | null | undefined;
   readonly on_disconnect?: 'cancel' | 'continue' | null | undefined;
 }
+
+export type MemorySwitch = 'on' | 'off' | 'incognito';
 
 /** A conversation without its messages. */
 export interface ChatSummary {
@@ -217,6 +224,8 @@ export interface ChatSummary {
 export interface ChatConversation extends ChatSummary {
   /** What the model is told in the conversation. Null: nothing. */
   readonly instructions: string | null;
+  /** Null: the server remembers nothing. */
+  readonly memory: MemorySwitch | null;
   readonly messages: readonly ChatMessage[];
 }
 

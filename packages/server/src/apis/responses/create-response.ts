@@ -1,4 +1,5 @@
 import { memoryJournal, type Model, type ToolResult } from '@treadle/core';
+import { PRIVATE_LABEL } from '@treadle/core/memory';
 import { encodeInput, type RequestRecord } from '@treadle/store';
 import { badRequest, type ApiError } from '../../api-error.ts';
 import type { ContinuedConversation } from '../../history/conversation-history.ts';
@@ -73,7 +74,7 @@ export function responseCreator(
   const records = store.requests;
 
   async function planResponse(
-    { parsed, caller, local }: NewResponse,
+    { parsed, caller, local, key }: NewResponse,
     hold: Capacity['hold'],
   ): Promise<PlannedResponse> {
     const continued = await requestConversation(parsed, caller, { local, hold });
@@ -96,6 +97,8 @@ export function responseCreator(
       approvals: true,
       keeps,
       session: continues?.conversation?.id ?? request.session,
+      // It is stored for the operator or its key only.
+      ...(!request.store && (engine.recordsUnstored || key) && { labels: PRIVATE_LABEL }),
     });
     return { plan, request, system, before, counted, reported, declared, continues, compaction };
   }

@@ -12,7 +12,10 @@ import type { Responses } from './responses.ts';
  * finds its run.
  */
 export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick<Responses, 'prepare'>): StartRunFor {
-  return async ({ input, model, instructions, maxCalls, maxOutputTokens }, { caller, key, runId, exposure, trace }) => {
+  return async (
+    { input, model, instructions, maxCalls, maxOutputTokens },
+    { caller, key, runId, exposure, trace, memory },
+  ) => {
     // Its key may have been removed or changed since the calling run was started.
     checkRunKey(engine, caller);
     requireScope(caller, 'agents:invoke');
@@ -31,7 +34,7 @@ export function runStarter(engine: Pick<Engine, 'keys' | 'log'>, responses: Pick
       scopes,
       requestId,
       log: engine.log,
-      ...(trace !== undefined && { facts: { trace } }),
+      facts: { ...(trace !== undefined && { trace }), ...(memory !== undefined && { labels: { memory } }) },
     };
     const once = { key: `run of ${key}`, digest: bodyDigest('started-run', body), keptWith: runId };
     const request = { ...parseRequest(body), isStarted: true, ...(exposure && { exposure }) } as const;
