@@ -314,3 +314,39 @@ test('of a write whose connection is lost in its commit nobody says whether it w
   await store.inbox.add('run', {});
   expect(await store.inbox.open()).toHaveLength(1);
 });
+
+test('an append whose commit was ended while it waited for a standby waits for it again', async () => {
+  const store = await open({ leaseTtlMs: 60_000 });
+  const lease = await store.acquire('standby');
+  // Another one that waits: the one that was ended, or the next.
+  const untilWaiting = (client: pg.Client, ended = 0): Promise<number> =>
+    vi.waitUntil(
+      async () => {
+        const { rows } = await client.query<{ readonly pid: number }>(
+          `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> $1`,
+          [ended],
+        );
+        return rows[0]?.pid;
+      },
+      { timeout: 30_000, interval: 10 },
+    );
+  await withClient(server.url(), async (client) => {
+    await client.query('SET synchronous_commit = local');
+    await client.query(`ALTER SYSTEM SET synchronous_standby_names = 'missing'`);
+    await client.query('SELECT pg_reload_conf()');
+    const settled: string[] = [];
+    const appended = Promise.resolve(store.append('standby', [entry(0)], lease)).then(() => settled.push('append'));
+    try {
+      const first = await untilWaiting(client);
+      await client.query('SELECT pg_terminate_backend($1)', [first]);
+      await untilWaiting(client, first);
+      expect(settled).toEqual([]);
+    } finally {
+      await client.query('ALTER SYSTEM RESET synchronous_standby_names');
+      await client.query('SELECT pg_reload_conf()');
+    }
+    await appended;
+  });
+  expect(await store.read('standby')).toEqual([entry(0)]);
+  await lease.release();
+});

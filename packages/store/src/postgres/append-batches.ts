@@ -69,6 +69,9 @@ export interface BatchesParts {
 
 const MOST_CONFLICTS = 20;
 
+/** Waits until all that can be seen is durable. */
+export const MAKE_DURABLE = 'SELECT treadle.make_durable()';
+
 /** Returns a function that appends batches of different runs and settles their jobs: rules 1 to 3 of `Appends`. */
 export function batchWriter(
   db: Database,
@@ -162,6 +165,8 @@ export function batchWriter(
       });
       // It was written before the connection was lost.
       if (isRepeated && sums.length === entries.length && encoded.every(({ sum }, index) => sum === sums[index])) {
+        // The commit was ended while it waited for a standby, and can be seen nevertheless.
+        if (jobs.some(({ until }) => until === 'durable')) await db.read((query) => query(MAKE_DURABLE, []));
         resolve(batch);
         report([batch]);
         return [];

@@ -14,6 +14,7 @@ import {
   areInOrder,
   batchOf,
   batchWriter,
+  MAKE_DURABLE,
   type AppendJob,
   type AppendState,
   type BatchesParts,
@@ -84,7 +85,7 @@ export function openAppends(db: Database, parts: BatchesParts): Appends {
   ): Promise<void> {
     if (added.length === 0) {
       await queue().settled(runId);
-      return void (await db.read((query) => query('SELECT treadle.make_durable()', [])));
+      return void (await db.read((query) => query(MAKE_DURABLE, [])));
     }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const job: AppendJob = { ...jobOf({ runId, added, lease, until, isAccepted: false }, reject), resolve };

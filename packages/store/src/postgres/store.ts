@@ -3,6 +3,7 @@ import { processState, thisProcess, type Holder } from '../holder.ts';
 import type { CommitListener, Store } from '../ports/store.ts';
 import { openBegun } from '../records/begun.ts';
 import { openBudgets, openKeptProcesses, openKeys, openQuotas, openRates } from './accounts.ts';
+import { MAKE_DURABLE } from './append-batches.ts';
 import { openAppends } from './appends.ts';
 import { openBlobs } from './blobs.ts';
 import { ALL_RUNS, openChanges } from './changes.ts';
@@ -148,7 +149,7 @@ function storeOn(given: Database, { ttlMs, retryMs, holder }: StoreParts): Postg
       isShown = false;
       try {
         await queue.accepted();
-        await given.read((query) => query('SELECT treadle.make_durable()', []));
+        await given.read((query) => query(MAKE_DURABLE, []));
       } catch (error) {
         isShown = true;
         throw error;
