@@ -5,6 +5,7 @@ import { connect, createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { needs } from '../needs.ts';
 import { entry, entries } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase, type TestDatabase } from './shared-postgres.ts';
@@ -64,35 +65,38 @@ async function open(): Promise<PostgresStore> {
   return cleanUp.adopt(await postgresStore(url, { connections: 6 }), (store) => store.close());
 }
 
-test.skipIf(!hasPgBouncer)('a store works through PgBouncer, and is told of changes by looking for them', async () => {
-  const [one, other] = [await open(), await open()];
-  const names = Array.from({ length: 12 }, (_, index) => `run ${index}`);
-  const all = entries(10);
-  await Promise.all(
-    names.map(async (name) => {
-      const lease = await one.acquire(name);
-      await expect(other.acquire(name)).rejects.toMatchObject({ code: 'run-driven' });
-      for (const each of all) await one.append(name, [each], lease, each.seq % 2 ? 'written' : 'durable');
-      await one.streams.append(`stream ${name}`, 1, [{ name }], lease);
-      await lease.release();
-    }),
-  );
-  for (const name of names) {
-    expect(await other.read(name)).toEqual(all);
-    expect(await other.streams.read(`stream ${name}`, 0)).toEqual([{ seq: 1, event: { name } }]);
-  }
-  const { promise, resolve } = Promise.withResolvers<void>();
-  const stop = other.watch('run 0', () => void other.read('run 0').then((read) => read.length === 11 && resolve()));
-  await one.append('run 0', [entry(10)]);
-  await promise;
-  stop();
-  // Locks belong to transactions, so none is left in a session that others use.
-  const key = await one.secretKey('key');
-  expect(await other.secretKey('key')).toEqual(key);
-  await one.durable();
-});
+test.runIf(needs('PgBouncer', hasPgBouncer))(
+  'a store works through PgBouncer, and is told of changes by looking for them',
+  async () => {
+    const [one, other] = [await open(), await open()];
+    const names = Array.from({ length: 12 }, (_, index) => `run ${index}`);
+    const all = entries(10);
+    await Promise.all(
+      names.map(async (name) => {
+        const lease = await one.acquire(name);
+        await expect(other.acquire(name)).rejects.toMatchObject({ code: 'run-driven' });
+        for (const each of all) await one.append(name, [each], lease, each.seq % 2 ? 'written' : 'durable');
+        await one.streams.append(`stream ${name}`, 1, [{ name }], lease);
+        await lease.release();
+      }),
+    );
+    for (const name of names) {
+      expect(await other.read(name)).toEqual(all);
+      expect(await other.streams.read(`stream ${name}`, 0)).toEqual([{ seq: 1, event: { name } }]);
+    }
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const stop = other.watch('run 0', () => void other.read('run 0').then((read) => read.length === 11 && resolve()));
+    await one.append('run 0', [entry(10)]);
+    await promise;
+    stop();
+    // Locks belong to transactions, so none is left in a session that others use.
+    const key = await one.secretKey('key');
+    expect(await other.secretKey('key')).toEqual(key);
+    await one.durable();
+  },
+);
 
-test.skipIf(!hasPgBouncer)(
+test.runIf(needs('PgBouncer', hasPgBouncer))(
   'a database that does not wait for the disk by default is refused behind a pooler',
   async () => {
     // For sessions that begin after that.

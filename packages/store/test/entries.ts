@@ -10,11 +10,6 @@ export function entries(count: number): JournalEntry[] {
   return Array.from({ length: count }, (_, seq) => entry(seq));
 }
 
-export function textOf({ event }: JournalEntry): string {
-  const block = event.type === 'input-added' ? event.messages[0]!.content[0] : undefined;
-  return block?.type === 'text' ? block.text : '';
-}
-
 /** The first entry of a run with this input: a store needs neither rules nor tools. */
 export function startedWith(input: readonly Message[], runId = 'run'): JournalEntry {
   const event = { type: 'run-started', at: 1_000, runId, tools: [], model: 'm', input, settings: {} };

@@ -1,14 +1,11 @@
-import { once } from 'node:events';
-import { Worker } from 'node:worker_threads';
 import { manualClock } from '@treadle/core/testing';
 import { describe, expect, test, vi } from 'vitest';
-import { contest } from '../../test/contest.ts';
-import { entries, entry, textOf } from '../../test/entries.ts';
+import { entries, entry } from '../../test/entries.ts';
 import { tempStore } from '../../test/temp-store.ts';
 import { remote } from '../../test/remote.ts';
 import { thisProcess } from '../holder.ts';
 
-// What holds on every store is in `test/store/contract/leases.ts`. Here: processes and threads that share a file. What PostgreSQL does
+// What holds on every store is in `test/store/contract/leases.ts` and `processes.test.ts`. Here: processes that share a file. What PostgreSQL does
 // when processes are killed or frozen is in `test/store/postgres-crash.test.ts`.
 
 // Starting processes is slow on a busy machine.
@@ -114,84 +111,4 @@ describe('another process', () => {
       await both[winner]!.release((settled[winner] as PromiseFulfilledResult<number>).value);
     }
   });
-});
-
-// Other systems do not show the threads of a process.
-describe.runIf(process.platform === 'linux')('a worker thread', () => {
-  /** Resolves when the thread drives the run. */
-  async function drivingThread(file: string, runId: string): Promise<Worker> {
-    const main = new URL('../../test/thread-main.ts', import.meta.url);
-    const thread = new Worker(main, { workerData: { file, runId }, execArgv: ['--conditions=treadle-source'] });
-    await once(thread, 'message');
-    return thread;
-  }
-
-  test('that drives a run keeps it, and loses it at once when the thread has ended', async () => {
-    await using temp = tempStore();
-    const clock = manualClock(Date.now());
-    const store = temp.open({ clock });
-    await using other = await remote(temp.file);
-    const thread = await drivingThread(temp.file, 'a');
-    try {
-      for (let i = 0; i < 3; i++) {
-        await expect(store.acquire('a')).rejects.toThrow(
-          new RegExp(`is driven by process ${process.pid} \\(thread \\d+\\) on host`),
-        );
-        await expect(other.acquire('a')).rejects.toEqual(code('run-driven'));
-        await clock.advance(3_600_000);
-      }
-    } finally {
-      await thread.terminate();
-    }
-    const lease = await store.acquire('a');
-    expect(lease.takenOver).toBe(true);
-    await store.append('a', [entry(1)], lease);
-    expect(await store.read('a')).toEqual(entries(2));
-    expect(await store.list({ recovered: true })).toMatchObject([{ runId: 'a', recovered: { times: 1 } }]);
-  });
-
-  test('that has ended loses its run to another process, while its own process goes on', async () => {
-    await using temp = tempStore();
-    await using other = await remote(temp.file);
-    const thread = await drivingThread(temp.file, 'a');
-    await thread.terminate();
-    const token = await other.acquire('a');
-    await other.append('a', [entry(1)], token);
-  });
-});
-
-/**
- * Two processes share this host; two claim to be on other hosts, so that leases between them are taken over on expiry.
- * While they compete, the current driver is suspended until another process acquires the run or finds the file locked;
- * or it is killed.
- */
-test('a run never has two drivers', async () => {
-  await using temp = tempStore();
-  const store = temp.open();
-  await using competition = contest(temp.file, 'a');
-  for (const host of [undefined, undefined, 'one', 'two']) competition.join(host);
-  for (let round = 1; round <= 40; round++) {
-    const { by } = await competition.next(({ type }) => type === 'acquired');
-    if (round % 8 === 0) {
-      by.child.kill('SIGKILL');
-      await by.exited;
-      competition.join(by.host);
-    } else {
-      by.child.kill('SIGSTOP');
-      await competition.next((report) => report.by !== by && (report.type === 'acquired' || report.type === 'locked'));
-      by.child.kill('SIGCONT');
-    }
-  }
-  await competition.stop();
-
-  const { reports } = competition;
-  expect(reports.filter(({ type }) => type === 'unexpected')).toEqual([]);
-  const acquired = reports.flatMap((report) => (report.type === 'acquired' ? report.token : []));
-  expect(new Set(acquired).size).toBe(acquired.length);
-  const tokens = (await store.read('a')).map((one) => Number(textOf(one)));
-  expect(tokens).toEqual(tokens.toSorted((a, b) => a - b));
-  const appended = reports.flatMap((report) => (report.type === 'appended' ? report : []));
-  expect(appended.filter(({ token, seq }) => tokens[seq] !== token)).toEqual([]);
-  expect(appended.length).toBeGreaterThan(100);
-  expect(reports.filter(({ type }) => type === 'lost').length).toBeGreaterThan(5);
 });

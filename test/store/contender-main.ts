@@ -4,8 +4,9 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import { TreadleError } from '@treadle/core';
-import { sqliteStore } from '../src/index.ts';
+import type { SharedOptions } from './contract/temp-stores.ts';
 import { entry } from './entries.ts';
+import { openWith } from './kinds.ts';
 
 export type ContenderReport =
   | { readonly type: 'acquired'; readonly token: number }
@@ -15,8 +16,8 @@ export type ContenderReport =
   | { readonly type: 'locked' }
   | { readonly type: 'unexpected'; readonly message: string };
 
-const [file, runId, options] = process.argv.slice(2);
-const store = sqliteStore(file!, JSON.parse(options!));
+const [url, runId, options] = process.argv.slice(2);
+const store = await openWith(url!, JSON.parse(options!) as SharedOptions, { busyTimeoutMs: 100 });
 let stopped = false;
 process.on('message', () => {
   stopped = true;

@@ -2,6 +2,9 @@ import { fork, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import type { ContenderReport } from './contender-main.ts';
 
+/** Short, so that much is taken over. */
+const LEASE_MS = 60;
+
 /** Processes that compete for one run. */
 export interface Contest extends AsyncDisposable {
   /** Starts one more process, which claims to run on `host`; by default on this host. */
@@ -22,15 +25,16 @@ export interface Contender {
 
 export type ContestReport = ContenderReport & { readonly by: Contender };
 
-export function contest(file: string, runId: string): Contest {
+/** `store`: its URL. */
+export function contest(store: string, runId: string): Contest {
   const contenders = new Set<Contender>();
   const reports: ContestReport[] = [];
   const listeners = new Set<(report: ContestReport) => void>();
 
   function join(host?: string): void {
-    const options = { leaseTtlMs: 60, busyTimeoutMs: 100, ...(host !== undefined && { holder: { host, pid: 1 } }) };
+    const options = { leaseTtlMs: LEASE_MS, ...(host !== undefined && { holder: { host, pid: 1 } }) };
     const main = new URL('./contender-main.ts', import.meta.url);
-    const child = fork(main, [file, runId, JSON.stringify(options)], { execArgv: ['--conditions=treadle-source'] });
+    const child = fork(main, [store, runId, JSON.stringify(options)], { execArgv: ['--conditions=treadle-source'] });
     const by: Contender = { host, child, exited: once(child, 'exit').then(() => contenders.delete(by)) };
     child.on('message', (message: ContenderReport) => {
       const report = { ...message, by };
