@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { entry, response } from './entries.ts';
 import { withClient } from './postgres-server.ts';
 import { testDatabase } from './shared-postgres.ts';
-import type { Store } from '@treadle/store';
+import { countNotedRuns, type Store } from '@treadle/store';
 
 /*
  * How many rows the statements of a store read, by the statistics of the database. What SQLite reads is in
@@ -41,6 +41,14 @@ const FILL = (count: number): string => `
   INSERT INTO conversations (conversation, tenant, title, created_at, updated_at, head)
     SELECT convert_to('conv ' || n, 'UTF8'), convert_to('tenant ' || n % 7, 'UTF8'), '', n, 9e12, convert_to('in ' || n, 'UTF8')
     FROM generate_series(1, ${count}) n;
+  INSERT INTO memories (memory, tenant, audience, type, run, session, subject, at, owners, words, body)
+    SELECT convert_to('memory ' || n, 'UTF8'), convert_to('tenant ' || n % 7, 'UTF8'), '', 'answer', convert_to('run ' || n, 'UTF8'),
+      convert_to('session ' || n % 13, 'UTF8'), 'ann', n, 'x' || n % 7, 'word' || n, '{"tags":[]}' FROM generate_series(1, ${count}) n;
+  INSERT INTO schedules (tenant, name, definition, state, version)
+    SELECT 'acme', convert_to('schedule ' || n, 'UTF8'), '{}', '{}', '1' FROM generate_series(1, ${count}) n;
+  INSERT INTO secret_keys (name, key) SELECT convert_to('key ' || n, 'UTF8'), 'k' FROM generate_series(1, ${count}) n;
+  INSERT INTO notices (run, seq, status, at, due_at) SELECT run, 1, 'completed', 9e12, 9e12 FROM runs;
+  INSERT INTO inbox (run, request, at, is_taken) SELECT run, '{}', treadle.now_ms(), true FROM runs;
 `;
 
 async function use(store: Store): Promise<void> {
@@ -91,6 +99,31 @@ async function use(store: Store): Promise<void> {
   await store.quotas.takeRequests({ id: 'id 3', perMinute: 5, count: 1 });
   await store.metrics.noted(5);
   await store.metrics.waiting();
+  const { memory, schedules, notices, inbox } = store;
+  await memory.list({ tenant: 'tenant 3', since: 90, until: 120, limit: 5 });
+  await memory.put({
+    id: 'n',
+    type: 'note',
+    at: 1,
+    content: 'Tea',
+    tags: [],
+    metadata: {},
+    key: 'k',
+    scope: 'tenant',
+    tenant: 'tenant 3',
+  });
+  await memory.get({ tenant: 'tenant 3' }, 'n');
+  await memory.forget({ tenant: 'tenant 3', id: 'n', until: 9 });
+  await memory.forget({ tenant: 'tenant 4', session: 'session 4', until: 200 });
+  await countNotedRuns(store, { keepsMemory: true });
+  await schedules.add({ tenant: 'acme', name: 'new', definition: {}, state: {} });
+  await schedules.get('acme', 'schedule 9');
+  await schedules.remove('acme', 'new');
+  await store.secretKey('key 9');
+  await notices.take({ now: 1, until: 2, limit: 9 });
+  const request = await inbox.add('run 9', {});
+  await inbox.take(request);
+  await inbox.reply(request, {});
 }
 
 const COUNT = 4_000;

@@ -16,7 +16,8 @@ export function openInbox(db: Database, changes: Changes): InboxStore {
   return {
     async add(runId, request) {
       const { rows } = await db.write(async (query) => {
-        await query(`DELETE FROM treadle.inbox WHERE at < treadle.now_ms() - ${MOST_AGE_MS}`, []);
+        // Computed once, so that the index can be used.
+        await query(`DELETE FROM treadle.inbox WHERE at < (SELECT treadle.now_ms() - ${MOST_AGE_MS})`, []);
         return query<{ readonly id: number }>(
           'INSERT INTO treadle.inbox (run, request, at) VALUES ($1, $2, treadle.now_ms()) RETURNING id',
           [bytes(runId), JSON.stringify(request)],
