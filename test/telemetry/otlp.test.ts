@@ -157,6 +157,25 @@ describe('treadle run', () => {
     const { code, stderr } = await fixture.treadle('run', '--model', 'demo', 'Hi');
     expect([code, stderr]).toEqual([2, expect.stringContaining('telemetry.otlp_endpoint')]);
   });
+
+  test('headers of the environment are sent, and refused if they are not valid', async () => {
+    await using collector = await startCollector();
+    await configure(collector);
+    await fixture.script({ text: ['Hello.'] });
+    vi.stubEnv('OTEL_EXPORTER_OTLP_HEADERS', 'api-key=a%2Cb==, x = 1');
+    try {
+      expect((await fixture.treadle('run', ...fixture.model(), 'Hi')).code).toBe(0);
+      expect(collector.headers[0]).toMatchObject({ 'api-key': 'a,b==', x: '1' });
+      for (const wrong of ['my key=secret', 'x=%0Asecret', 'x=secret%']) {
+        vi.stubEnv('OTEL_EXPORTER_OTLP_HEADERS', wrong);
+        const { code, stderr } = await fixture.treadle('run', '--model', 'demo', 'Hi');
+        expect([code, stderr]).toEqual([2, expect.stringContaining('OTEL_EXPORTER_OTLP_HEADERS must be name=value')]);
+        expect(stderr).not.toContain('secret');
+      }
+    } finally {
+      vi.unstubAllEnvs();
+    }
+  });
 });
 
 async function absent(): Promise<{ readonly endpoint: string }> {

@@ -42,6 +42,7 @@ export async function configuredTracing({ config }: LoadedConfig): Promise<Traci
       startTelemetry({ ...options, onProblem: (why) => report(why) }),
     );
   started.set(key, telemetry);
+  telemetry.catch(() => started.delete(key));
   return (await telemetry).tracing;
 }
 

@@ -1,5 +1,7 @@
+import { validateHeaderName, validateHeaderValue } from 'node:http';
 import type { Tracing } from '@treadle/core';
 import { openTelemetry } from '@treadle/core/otel';
+import { CommandError } from '../command-line/command.ts';
 import { version } from '../version.ts';
 import { collectorAt, openOutbox } from './otlp-exporter.ts';
 import { keyValues } from './otlp-json.ts';
@@ -12,7 +14,7 @@ export interface TelemetryOptions {
   readonly endpoint: string;
   readonly content: boolean;
   readonly serviceName: string;
-  /** As in OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`. */
+  /** That of OTEL_EXPORTER_OTLP_HEADERS: `name=value,name=value`. */
   readonly headers: string | undefined;
   readonly onProblem: (why: string) => void;
 }
@@ -25,6 +27,7 @@ export interface Telemetry {
 
 const METRICS_INTERVAL_MS = 30_000;
 
+/** Throws a `CommandError` if the headers are not valid. */
 export function startTelemetry({ endpoint, content, serviceName, headers, onProblem }: TelemetryOptions): Telemetry {
   const senderTo = collectorAt({ endpoint, headers: headersIn(headers), onProblem });
   const resource = { attributes: keyValues({ 'service.name': serviceName, 'service.version': version() }) };
@@ -59,6 +62,21 @@ export function startTelemetry({ endpoint, content, serviceName, headers, onProb
 }
 
 function headersIn(text = ''): Readonly<Record<string, string>> {
-  const pairs = text.split(',').map((pair) => pair.split(/=(.*)/s, 2).map((part) => decodeURIComponent(part.trim())));
-  return Object.fromEntries(pairs.filter(([name, value]) => name && value !== undefined));
+  const headers: Record<string, string> = {};
+  for (const pair of text.split(',')) {
+    const [name = '', value] = pair.split(/=(.*)/s, 2).map((part) => part.trim());
+    if (name === '' || value === undefined) continue;
+    try {
+      const [key, decoded] = [decodeURIComponent(name), decodeURIComponent(value)];
+      validateHeaderName(key);
+      validateHeaderValue(key, decoded);
+      headers[key] = decoded;
+    } catch {
+      throw new CommandError(
+        `The environment variable OTEL_EXPORTER_OTLP_HEADERS must be name=value,name=value, with special characters escaped as in %25. ` +
+          `${JSON.stringify(name)} is not a valid header.`,
+      );
+    }
+  }
+  return headers;
 }
