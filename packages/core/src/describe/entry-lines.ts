@@ -205,7 +205,9 @@ const DESCRIPTIONS: { readonly [Type in Event['type']]: Description<Extract<Even
         ? line(`${effect} continues`, 'it was parked')
         : loss === 'left-out'
           ? line(`${effect} left out`, 'the fork does not take over its result')
-          : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
+          : loss === 'failed'
+            ? line(`${effect} again`, 'the run is resumed')
+            : line(`${effect} lost`, `the ${cause === 'restart' ? 'process' : 'device'} stopped before it finished`),
   'resource-opened': ({ name, process: { pid } }) =>
     pid === undefined ? line(`${name} is being opened`) : line(`${name} opened`, `process ${pid}`, 'dim'),
   'resource-closed': ({ name }) => line(`${name} closed`, undefined, 'dim'),

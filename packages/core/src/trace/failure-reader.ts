@@ -55,7 +55,8 @@ export function failureReader(): FailureReader {
     for (const attempt of attempts.slice(0, -1)) {
       if (!attempt.error) continue;
       const { code, retryable } = attempt.error;
-      const failure = add({ category: 'model', code: MODEL_FAILURES[code] ?? 'F-UNK', retryable }, code, { effect });
+      const kind: FailureKind = { category: 'model', code: MODEL_FAILURES[code] ?? 'F-UNK', retryable };
+      const failure = add(kind, code, { effect }, isAnswered ? undefined : effect);
       if (!isAnswered) continue;
       const by = attempt.model === final?.model && attempt.fallback === final.fallback ? 'retry' : 'fallback';
       failure.recovery = { by, seq: last.seq };

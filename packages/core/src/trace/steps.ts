@@ -39,9 +39,9 @@ export function liveSteps(): (seq: number, event: Event) => AppliedEntry | undef
 
 /**
  * Why the effect of an `effect-lost` is performed again. `stopped`: its process or device stopped. `left-out`: a fork did not
- * take over its result. `parked`: it was parked.
+ * take over its result. `parked`: it was parked. `failed`: it failed, with the run, which is resumed.
  */
-export type Loss = 'stopped' | 'left-out' | 'parked';
+export type Loss = 'stopped' | 'left-out' | 'parked' | 'failed';
 
 /** Call it for each entry, in order. `before`: the state before it; undefined if the entry does not replay. */
 export function lossReader(): (
@@ -67,6 +67,10 @@ export function lossReader(): (
     // A fork that waits has nothing to perform when it is made.
     if (fork === 'made' && status === 'paused') fork = 'driven';
     if (!isLost) return undefined;
+    if (before?.phase.type === 'ended') {
+      fork = 'driven';
+      return 'failed';
+    }
     const slot = before && slotFor(before, event.effect);
     if (slot?.type === 'parked') return 'parked';
     if (!isOfFork || !before || slot?.call.effect === 'once') return 'stopped';

@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest';
 import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
+import { entryLines, shownEntries } from '../describe/entry-lines.ts';
 import { agentTool } from '../agents/agent-tool.ts';
 import { traceIdOf } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
@@ -190,6 +191,23 @@ test('a limit, a model and a guardrail that ended the run are failures of high s
   expect(short((await traceOf(failed))!)).toEqual([['model', 'F-SEC', 'auth', 'high', undefined]]);
   const guarded = await journalOf('guarded', { model: scriptedModel(['x']), guardrails: { output: [() => 'no'] } });
   expect(short((await traceOf(guarded))!)).toEqual([['policy', 'F-SEC', 'guardrail', 'high', undefined]]);
+});
+
+test('a run that its model failed, and that is resumed, has recovered, and nothing was lost', async () => {
+  const error = { code: 'network', message: 'gone', retryable: true } as const;
+  const attempts = [
+    { model: 'm', ms: 1, error },
+    { model: 'm', ms: 1, error },
+  ];
+  const failing = { id: 'm', reply: () => Promise.resolve({ type: 'failure', error, attempts } as const) };
+  await journalOf('resumed', { model: failing });
+  const entries = await journalOf('resumed', { model: scriptedModel(['Done.']) });
+  expect(short((await traceOf(entries))!)).toEqual([
+    ['model', 'F-DEP', 'network', 'low', 'resume'],
+    ['model', 'F-DEP', 'network', 'low', 'resume'],
+  ]);
+  const lines = (await shownEntries(entries)).flatMap((shown) => entryLines(shown).map(({ head }) => head));
+  expect(lines.filter((head) => head.startsWith('t1.model.0'))).toEqual(['t1.model.0 again']);
 });
 
 test('percentiles are at most a fifth too high', () => {
