@@ -277,9 +277,7 @@ async function workflow(note: Note, [one, other]: Servers): Promise<void> {
   note({ type: 'record', id });
   for (let isOpen = true; isOpen;) {
     const { status, steps } = await get<AskedWorkflow>(other, `/v1/workflows/notes/runs/${run}`);
-    for (const { id: step, output } of steps ?? []) {
-      if (step === 'read' && output != null) note({ type: 'item', run, text: 'the word is treadle' });
-    }
+    for (const { output } of steps ?? []) if (typeof output === 'string') note({ type: 'item', run, text: output });
     isOpen = status === 'in_progress';
     if (!isOpen) note({ type: 'record', id, status: 'completed' });
   }
@@ -288,7 +286,7 @@ async function workflow(note: Note, [one, other]: Servers): Promise<void> {
 interface AskedWorkflow {
   readonly run_id: string;
   readonly status: string;
-  readonly steps?: readonly { readonly id: string; readonly output?: unknown }[];
+  readonly steps?: readonly { readonly output?: unknown }[];
 }
 
 /** The trace of a run, from both servers, while it runs. */
