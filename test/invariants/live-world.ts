@@ -338,6 +338,8 @@ export function toolsOf(
       }),
       ...(verifiable && {
         verify(_: unknown, { key, signal }: ToolContext) {
+          // It is told that the run of a parked call was cancelled.
+          if (signal.aborted) return { type: 'unknown' as const };
           const id = effectIn(key);
           // In the process that called it, only a timeout leads to a verification.
           const timedOut = started.get(id) === process();
