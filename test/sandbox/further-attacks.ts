@@ -35,6 +35,8 @@ export const FURTHER_ATTACKS: readonly Attack[] = [
   reads('read a private file through a thread', 'private', 'cat "/proc/thread-self/cwd/.npmrc"'),
   reads('read a private file by a long way', 'private', 'cat "config/../certs/../././.npmrc"'),
   reads('read a private file by two slashes', 'private', 'cat ".//certs//server.key"'),
+  reads('read a private file whose name is a pattern for another', 'private', "cat 'odd/a[1].key'"),
+  reads('read a private file with blanks in its name', 'private', "cat 'odd/b  c.key' 'odd/.env '"),
   reads(
     'move a private file',
     'private',

@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
 import {
   mkdirSync,
   mkdtempSync,
@@ -83,6 +84,20 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     for (const name of ['.npmrc', 'sub/.npmrc', '.env']) writeFileSync(join(folder, name), name);
     const exec = opened({ expose: ['.npmrc'] });
     expect((await run(exec, 'cat .npmrc; cat sub/.npmrc .env 2>/dev/null')).text).toBe('.npmrc');
+  });
+
+  it('masks sockets of other programs in what it shows', async () => {
+    const shown = realpathSync(mkdtempSync(join(tmpdir(), 'treadle-shown-')));
+    const path = join(shown, 's');
+    const server = createServer().listen(path);
+    try {
+      await once(server, 'listening');
+      const { text } = await run(opened({ expose: [shown] }), `test -e ${path} && test ! -S ${path} && echo masked`);
+      expect(text).toBe('masked\n');
+    } finally {
+      server.close();
+      rmSync(shown, { recursive: true });
+    }
   });
 
   it('hides the same files that the policy calls private', async () => {

@@ -79,9 +79,13 @@ export async function openWorld(): Promise<World> {
     '.treadle/treadle.db',
     '.docker/config.json',
     'settings/password.txt',
+    'odd/a[1].key',
+    'odd/b  c.key',
+    'odd/.env ',
   ]) {
     write(join(folder, name));
   }
+  write(join(folder, 'odd/a1.key'), 'plain');
   mkdirSync(join(folder, 'node_modules'));
   symlinkSync('settings/password.txt', join(folder, '.pgpass'));
   for (const git of ['.git', 'nested/.git', '.git/modules/sub', '.git/modules/a/b', '.git/modules/sub/modules/inner']) {

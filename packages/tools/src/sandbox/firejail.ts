@@ -64,6 +64,9 @@ function argvOf(argv: readonly string[]): ExecRequest['argv'] {
   return argv as unknown as ExecRequest['argv'];
 }
 
+/** Names of the keys of a user, whoever that is, and what root may read without capabilities. */
+const KERNEL_SECRETS = ['/proc/keys', '/proc/timer_list', '/proc/kpageflags'];
+
 /** System calls that its own list does not have. */
 const REFUSED =
   'keyctl,add_key,request_key,ptrace,process_vm_readv,process_vm_writev,io_uring_setup,bpf,perf_event_open,userfaultfd,chroot,unshare,setns,syslog,clone3:ENOSYS,fallocate:EOPNOTSUPP';
@@ -79,7 +82,6 @@ const WALLS = [
   'protocol unix,inet,inet6,netlink',
   'private-dev',
   'private-tmp',
-  'blacklist /proc/keys',
   'dbus-user none',
   'dbus-system none',
 ];
@@ -98,19 +100,32 @@ function boxProfile(box: Box): string {
   ];
   return [
     ...WALLS,
-    ...shown.map((path) => `whitelist ${path}`),
+    ...lines('whitelist', shown),
     'read-only /',
     // What is shown in a folder that is hidden is a mount of its own, which the line before does not reach.
-    ...others.map((path) => `read-only ${path}`),
+    ...lines('read-only', others),
     'read-only /dev',
     'read-write /dev/shm',
-    ...[folder, ...writable].map((path) => `read-write ${path}`),
+    ...lines('read-write', [folder, ...writable]),
     // Both, because what is writable already would not become a mount of its own, which cannot be renamed.
-    ...box.pinned.flatMap((path) => [`read-only ${path}`, `read-write ${path}`]),
-    ...box.protected.map((path) => `read-only ${path}`),
-    ...[...box.masked.map(({ path }) => path), ...hidden].map((path) => `blacklist ${path}`),
+    ...box.pinned.flatMap((path) => [...lines('read-only', [path]), ...lines('read-write', [path])]),
+    ...lines('read-only', box.protected),
+    ...lines('blacklist', [...box.masked.map(({ path }) => path), ...hidden, ...KERNEL_SECRETS]),
     '',
   ].join('\n');
+}
+
+function lines(command: string, paths: readonly string[]): readonly string[] {
+  return paths.map((path) => `${command} ${textOf(path)}`);
+}
+
+/**
+ * A path in a profile, where it is a pattern, and where several blanks become one. A line end would begin another line, so it is
+ * refused. Firejail itself refuses some other characters.
+ */
+function textOf(path: string): string {
+  if (/\p{Cc}/u.test(path)) throw new Error(`Firejail cannot name ${JSON.stringify(path)}. Rename it.`);
+  return path.replaceAll(/[*?[]| (?= |$)/g, '[$&]');
 }
 
 /** What is in a folder, without links: what a link leads to is hidden at its own place. */

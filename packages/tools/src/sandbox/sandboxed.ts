@@ -311,12 +311,14 @@ function boxFor({
 }): Box {
   // What was there at the scan may be gone, and what is mounted has to exist.
   const present = (path: string): boolean => exists(path) && !isLink(path);
-  const sockets = hostSockets([folder, ...scan.writable]).flatMap(maskFor);
+  const readable = [...base.readable, ...more.readable];
+  // A socket in a folder that is read-only can be connected to.
+  const sockets = hostSockets([folder, ...scan.writable, ...readable]).flatMap(maskFor);
   return {
     folder,
     workdir,
     home,
-    readable: [...base.readable, ...more.readable],
+    readable,
     writable: scan.writable.filter(present),
     pinned: scan.pinned.filter(present),
     protected: scan.protected.filter(present),
