@@ -49,6 +49,25 @@ test('a collector that does not answer costs at most 2,048 records of memory, an
   expect(bodies.slice(1).flat()).toEqual(numbers(0, 2_048));
 });
 
+test('large records go in small requests, and cost a collector that is away at most 32 MiB of memory', async () => {
+  const sizes: number[] = [];
+  let isAway = true;
+  const outbox = openOutbox(
+    async (body) => (isAway || sizes.push(body.length), !isAway),
+    (records) => records,
+  );
+  for (let record = 0; record < 100; record++) outbox.add({ text: 'x'.repeat(1024 * 1024) });
+  outbox.add({ text: 'x'.repeat(9 * 1024 * 1024) });
+  await outbox.flush();
+  isAway = false;
+  await outbox.flush();
+  outbox.add({ text: 'x'.repeat(9 * 1024 * 1024) });
+  outbox.add({ text: 'small' });
+  await outbox.flush();
+  const mebibytes = sizes.map((size) => Math.round(size / 1024 / 1024));
+  expect(mebibytes).toEqual([...Array.from({ length: 10 }, () => 3), 2, 9, 0]);
+});
+
 /** A collector that answers with these statuses by path. */
 async function answering(statuses: Readonly<Record<string, number>>) {
   const problems: string[] = [];

@@ -23,20 +23,22 @@ export interface Outbox {
   flush(): Promise<void>;
 }
 
-/** Records that wait. While a collector is away, further ones are lost, which costs nothing. */
-const MAX_WAITING = 2_048;
-const MAX_BATCH = 512;
+/** Records that wait. While a collector is away, further ones are lost, which costs nothing. Those with content are large. */
+const MAX_WAITING = { records: 2_048, chars: 32 * 1024 * 1024 };
+/** Collectors refuse requests of more than 20 MiB. */
+const MAX_BATCH = { records: 512, chars: 4 * 1024 * 1024 };
 const INTERVAL_MS = 2_000;
 const TIMEOUT_MS = 10_000;
 
 /** `bodyOf`: the request for a batch, of the records as JSON with commas between. */
 export function openOutbox(send: Send, bodyOf: (records: string) => string): Outbox {
   /** As JSON: a text is one object for the garbage collector, which moves it until it is sent. */
-  let waiting: string[] = [];
+  const waiting: string[] = [];
+  let chars = 0;
   let timer: ReturnType<typeof setTimeout> | undefined;
   let sending: Promise<void> | undefined;
-  /** How many are being sent. They come back if they could not be. */
-  let sent = 0;
+
+  const reaches = (limit: typeof MAX_BATCH): boolean => waiting.length >= limit.records || chars >= limit.chars;
 
   function schedule(): void {
     timer ??= setTimeout(() => {
@@ -45,19 +47,24 @@ export function openOutbox(send: Send, bodyOf: (records: string) => string): Out
     }, INTERVAL_MS).unref();
   }
 
+  /** The oldest records that one request may have; at least one. */
+  function nextBatch(): readonly string[] {
+    let size = 0;
+    const end = waiting.findIndex((text, index) => {
+      size += text.length;
+      return index === MAX_BATCH.records || (index > 0 && size > MAX_BATCH.chars);
+    });
+    return end < 0 ? [...waiting] : waiting.slice(0, end);
+  }
+
   /** One request at a time. A batch that could not be sent is tried again with the next ones. */
   function sendAll(): Promise<void> {
     return (sending ??= (async () => {
       while (waiting.length > 0) {
-        const batch = waiting.slice(0, MAX_BATCH);
-        waiting = waiting.slice(MAX_BATCH);
-        sent = batch.length;
-        const isTaken = await send(bodyOf(batch.join(',')));
-        sent = 0;
-        if (isTaken) continue;
-        waiting = [...batch, ...waiting];
-        schedule();
-        break;
+        const batch = nextBatch();
+        if (!(await send(bodyOf(batch.join(','))))) return schedule();
+        waiting.splice(0, batch.length);
+        for (const { length } of batch) chars -= length;
       }
     })().finally(() => {
       sending = undefined;
@@ -66,9 +73,12 @@ export function openOutbox(send: Send, bodyOf: (records: string) => string): Out
 
   return {
     add(record) {
-      if (waiting.length + sent >= MAX_WAITING) return;
-      waiting.push(JSON.stringify(record));
-      if (waiting.length === MAX_BATCH) void sendAll();
+      if (reaches(MAX_WAITING)) return;
+      const wasFull = reaches(MAX_BATCH);
+      const text = JSON.stringify(record);
+      waiting.push(text);
+      chars += text.length;
+      if (!wasFull && reaches(MAX_BATCH)) void sendAll();
       else schedule();
     },
     async flush() {
