@@ -147,6 +147,31 @@ export function requestRunsContract(tempStore: () => Promise<TempStores>): void 
     expect(await stores[0]!.requests.unfinished()).toHaveLength(10);
   });
 
+  test('of two processes that finish a response at once, one does, and one that deletes it leaves nothing', async () => {
+    await using temp = await tempStore();
+    const [one, other] = [await temp.open(), await temp.open()];
+    const ending = (output: string) => ({ ...DONE, response: { output: output.repeat(600) } });
+    for (let round = 0; round < 5; round++) {
+      const id = `resp ${round}`;
+      await one.requests.create(response(id));
+      const finished = await Promise.all([
+        one.requests.finish(id, ending('one ')),
+        other.requests.finish(id, ending('two ')),
+      ]);
+      expect(finished.toSorted()).toEqual([false, true]);
+      const winner = ending(finished[0] ? 'one ' : 'two ');
+      expect(await other.requests.get('acme', id)).toMatchObject({ response: winner.response });
+      const again = { ...ending('three '), from: DONE.status, status: 'failed' };
+      const [isChanged, isDeleted] = await Promise.all([
+        one.requests.finish(id, again),
+        other.requests.delete('acme', id),
+      ]);
+      expect([typeof isChanged, isDeleted]).toEqual(['boolean', true]);
+      expect(await one.requests.get('acme', id)).toBeUndefined();
+      expect([await temp.count('texts'), await temp.count('text_uses')]).toEqual([0, 0]);
+    }
+  });
+
   test('every method of a closed store rejects with an error that says so', async () => {
     await using temp = await tempStore();
     const store = await temp.open();
