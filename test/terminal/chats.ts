@@ -11,6 +11,7 @@ export const KEYS = {
   down: '\u001b[B',
   ctrlC: '\u0003',
   ctrlD: '\u0004',
+  ctrlL: '\u000c',
   ctrlO: '\u000f',
 } as const;
 

@@ -29,6 +29,8 @@ export interface EmulatedScreen {
   /** Titles and bells so far. */
   readonly titles: readonly string[];
   bells(): number;
+  /** How often everything was erased from the very first place of the screen: tmux then moves the screen into its history. */
+  erasedAll(): number;
 }
 
 interface Emulator extends EmulatedScreen {
@@ -43,6 +45,12 @@ function emulator({ columns, rows }: Size): Emulator {
   const watchers = new Set<() => void>();
   const titles: string[] = [];
   let bells = 0;
+  let erasedAll = 0;
+  terminal.parser.registerCsiHandler({ final: 'J' }, ([what]) => {
+    const { cursorX, cursorY, type } = terminal.buffer.active;
+    if (what === 0 && cursorX === 0 && cursorY === 0 && type === 'normal') erasedAll++;
+    return false;
+  });
   terminal.onTitleChange((title) => titles.push(title));
   terminal.onBell(() => void bells++);
   const { buffer } = terminal;
@@ -92,6 +100,7 @@ function emulator({ columns, rows }: Size): Emulator {
     },
     titles,
     bells: () => bells,
+    erasedAll: () => erasedAll,
   };
 }
 

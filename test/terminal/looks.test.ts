@@ -128,6 +128,18 @@ test('over a slow line nothing piles up, and the screen is right in the end', as
   await shown.leave();
 });
 
+test('what is drawn from the top of the screen on is not moved into the history of tmux', async () => {
+  const shown = await all.open([{ hang: 'Half' }]);
+  shown.type(`${KEYS.ctrlL}x`);
+  await shown.shows(/> x$/);
+  shown.type('\u0015go\r');
+  await shown.shows('Half');
+  all.server.resume();
+  await shown.shows('1 turn and 0 calls');
+  expect(shown.erasedAll()).toBe(0);
+  await shown.leave();
+});
+
 test('a reply with reasoning, text and calls is shown once', async () => {
   const shown = await all.open([{ reasoning: 'hm', text: ['I ', 'look.'], ...READ }, { text: ['ok'] }]);
   shown.say('go');

@@ -44,7 +44,11 @@ const FRAME_MS = 16;
 const BEGIN = '\u001b[?2026h\u001b[?25l';
 const END = '\u001b[?2026l';
 const SHOW_CURSOR = '\u001b[?25h';
-const ERASE_BELOW = '\u001b[J';
+/**
+ * Erases the line of the cursor, which is at its beginning, and all below. The rest is erased from the second column on, because
+ * tmux moves the whole screen into its history if it is erased from the very first place.
+ */
+const ERASE_BELOW = '\u001b[K\u001b[C\u001b[J\r';
 
 export function openScreen(
   { stdout }: Pick<Io, 'stdout'>,
