@@ -1,11 +1,23 @@
 import { PassThrough } from 'node:stream';
 import { fileURLToPath } from 'node:url';
+import { isDeepStrictEqual } from 'node:util';
 import { spawn } from '@lydell/node-pty';
 import headless from '@xterm/headless';
 import { main, type Io } from 'treadle';
 import { PROCESS_ENV } from '../process-env.ts';
 
 const { Terminal } = headless;
+
+/** Characters of a line that look the same. `colour`: a number of the palette, absent for the default. */
+export interface Run {
+  readonly text: string;
+  readonly columns: number;
+  readonly bold: boolean;
+  readonly dim: boolean;
+  readonly italic: boolean;
+  readonly inverse: boolean;
+  readonly colour?: number;
+}
 
 export interface Size {
   readonly columns: number;
@@ -26,6 +38,8 @@ export interface EmulatedScreen {
   cursor(): { readonly column: number; readonly row: number };
   /** The styles of the first occurrence of a text: `bold`, `dim`, `italic`, `inverse`, and the number of its colour. */
   styleOf(text: string): readonly string[];
+  /** The lines of `all` with their styles. */
+  runs(): readonly (readonly Run[])[];
   /** Titles and bells so far. */
   readonly titles: readonly string[];
   bells(): number;
@@ -70,6 +84,29 @@ function emulator({ columns, rows }: Size): Emulator {
       watchers.add(watcher);
       watcher();
     });
+  const runsOf = (row: number): readonly Run[] => {
+    const line = buffer.active.getLine(row)!;
+    const runs: Run[] = [];
+    for (let column = 0; column < line.translateToString(true).length; column++) {
+      const cell = line.getCell(column)!;
+      const columns = cell.getWidth();
+      // The second half of a wide character.
+      if (columns === 0) continue;
+      const look = {
+        bold: Boolean(cell.isBold()),
+        dim: Boolean(cell.isDim()),
+        italic: Boolean(cell.isItalic()),
+        inverse: Boolean(cell.isInverse()),
+        ...(!cell.isFgDefault() && { colour: cell.getFgColor() }),
+      };
+      const text = cell.getChars() || ' ';
+      const last = runs.at(-1);
+      if (last && isDeepStrictEqual({ ...last, text: '', columns: 0 }, { ...look, text: '', columns: 0 }))
+        runs[runs.length - 1] = { ...last, text: last.text + text, columns: last.columns + columns };
+      else runs.push({ text, columns, ...look });
+    }
+    return runs;
+  };
   return {
     feed: (data) =>
       terminal.write(data, () => {
@@ -98,6 +135,10 @@ function emulator({ columns, rows }: Size): Emulator {
       }
       throw new Error(`${text} is not on the screen:\n${all()}`);
     },
+    runs: () =>
+      all()
+        .split('\n')
+        .map((_, row) => runsOf(row)),
     titles,
     bells: () => bells,
     erasedAll: () => erasedAll,
