@@ -576,7 +576,9 @@ describe('/plan', () => {
     expect(existsSync(join(play.folder, 'new.txt'))).toBe(false);
     expect(shown.all()).toMatch(/✗ #1 write new\.txt · .*denied: plan/);
     expect(shown.all()).toMatch(/\nwrite is denied: /);
-    expect(server.requests[0]!.messages.at(-1)!.content).toMatch(/^make new\.txt\n\n\(Plan first:/);
+    expect(server.requests[0]!.messages.at(-1)!.content).toMatch(
+      /^<plan-mode>\nPlan first: [^<]*<\/plan-mode>\n\nmake new\.txt$/,
+    );
     shown.type('y');
     await shown.shows('Working');
     expect(shown.screen()).toContain('  ▶ Write it');
@@ -584,6 +586,31 @@ describe('/plan', () => {
     server.resume();
     await shown.shows('Written.');
     expect(existsSync(join(play.folder, 'new.txt'))).toBe(true);
+    await shown.leave();
+  });
+
+  test('is a part of its message that Esc twice keeps, and that is not shown', async () => {
+    const shown = await open([{ text: ['1. Look'] }, { text: ['Looked.'] }, { text: ['1. See'] }]);
+    shown.say('/plan look');
+    await shown.shows('Approve the plan');
+    shown.type('y');
+    await shown.shows('Looked.');
+    await shown.shows(/Looked\.[^]*1 turn and 0 calls/);
+    shown.type('\u001b\u001b');
+    await shown.shows('❯ look');
+    expect(shown.screen()).not.toContain('Plan first');
+    expect(shown.screen()).not.toContain('The plan is approved');
+    shown.type('\r');
+    await shown.shows('plan mode · scripted');
+    await shown.shows(/> look$/);
+    shown.type(' again\r');
+    await shown.shows('1. See');
+    await shown.shows(/1\. See[^]*Approve the plan/);
+    expect(JSON.stringify(server.requests[2]!.messages.at(-1))).toContain('<plan-mode>');
+    shown.type('n');
+    await shown.hides('y yes');
+    shown.say('/runs');
+    await shown.shows(/completed .* look again\n/);
     await shown.leave();
   });
 

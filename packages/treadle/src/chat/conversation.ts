@@ -210,8 +210,8 @@ export function startConversation(options: ConversationOptions): Conversation {
     asked: () =>
       state.messages.flatMap((message, index) => {
         if (message.role !== 'user') return [];
-        const [first] = message.content;
-        return first?.type === 'text' ? [{ text: first.text, index }] : [];
+        const [first] = message.content.filter((part) => !isPlanRequest(part));
+        return first?.type === 'text' && !isOfProgram(first.text) ? [{ text: first.text, index }] : [];
       }),
     rewind: ({ index }) => rewind(state, index),
     unsent: state.unsent,
@@ -235,8 +235,12 @@ function setPlanning(state: State, on: boolean): void {
   if (!on && narrowings(state).some(({ source }) => source === PLAN.source)) state.lifted.add(PLAN.source);
 }
 
-/** A fork from a message on: what it had carried then, and a conversation of its own. The original stays in the store. */
+/**
+ * A fork from a message on: what it had carried then, and a conversation of its own. The original stays in the store. If the message
+ * was only planned, the one in its place is, too.
+ */
 function rewind(state: State, index: number): void {
+  state.isPlanning ||= state.messages[index]?.role === 'user' && state.messages[index].content.some(isPlanRequest);
   const known = [...state.carriedBefore.keys()].filter((length) => length <= index).sort((a, b) => a - b);
   const [last] = known.slice(-1);
   // A conversation that was loaded knows what it carries only at its end.
@@ -360,7 +364,7 @@ async function converse(parts: Parts, makeStart: () => RunStart): Promise<Ending
   }
   if (outcome?.type === 'exhausted' && outcome.limit === 'turns' && !ending.isInterrupted) {
     const goOn = await dialogue.confirm(`It has taken ${plural(result.turns, 'turn')} and is not done. Continue?`);
-    if (goOn) return send(parts, 'Continue.');
+    if (goOn) return send(parts, CONTINUE);
   }
   return ending;
 }
@@ -402,9 +406,7 @@ async function compact(parts: Parts, focus: string): Promise<string> {
   if (result.outcome?.type !== 'completed' || result.text.trim() === '') {
     return `The conversation was not compacted. ${outcomeText(result) ?? 'The summary is empty.'}`;
   }
-  state.messages = [
-    userText(`Summary of the conversation so far; the original messages are left out:\n\n${result.text}`),
-  ];
+  state.messages = [userText(`${SUMMARY}\n\n${result.text}`)];
   state.carriedBefore.clear();
   state.contextTokens = result.usage.outputTokens;
   const from = before > 0 ? ` from ${plural(before, 'token')}` : '';
@@ -426,8 +428,9 @@ async function send(parts: Parts, ...[text, { skills = [], blocks } = {}]: SendA
   let given: ReturnType<typeof withSkills>;
   try {
     await compactIfLong(parts);
-    const asked = state.isPlanning ? `${text}\n\n${PLAN_FIRST}` : text;
-    const message = blocks ? withBlocks(asked, blocks) : await messageWithFiles(session, asked);
+    const files = blocks ?? (await filesNamedIn(text, { cwd: session.context.folder }));
+    const { content } = withBlocks(text, files);
+    const message: UserMessage = { role: 'user', content: state.isPlanning ? [PLAN_REQUEST, ...content] : content };
     given = withSkills([...state.messages, message], session.skills, named);
   } catch (error) {
     dialogue.writeLine(messageOf(error));
@@ -470,7 +473,7 @@ async function runCommand(parts: Parts, command: string): Promise<Ending> {
   }
   const output = textOf(called.content);
   dialogue.writeLine(printable(output));
-  state.messages = [...state.messages, userText(`I ran this command:\n$ ${command}\n\n${output}`)];
+  state.messages = [...state.messages, userText(`${RAN}\n$ ${command}\n\n${output}`)];
   return called.ending;
 }
 
@@ -485,12 +488,28 @@ type LoopStart = Exclude<RunStart, { readonly runId: string; readonly input?: ne
 
 /** What narrows a run that only plans. These rules allow reads, whatever the level of the policy is. */
 const PLAN = { source: 'plan', rules: { autonomy: 0 } } as const satisfies Narrowing;
-const PLAN_FIRST =
-  '(Plan first: look at what you need, and change nothing. Then answer with a plan of numbered steps for what you would do, ' +
-  'and with what you are not sure about. You can work on it when I have approved it.)';
+/** Before what the user has entered. The title of a run leaves out what is between tags. */
+const PLAN_REQUEST = {
+  type: 'text',
+  text:
+    '<plan-mode>\nPlan first: look at what you need, and change nothing. Then answer with a plan of numbered steps for what you ' +
+    'would do, and with what you are not sure about. You can work on it when I have approved it.\n</plan-mode>\n\n',
+} as const satisfies UserBlock;
+const CONTINUE = 'Continue.';
+const SUMMARY = 'Summary of the conversation so far; the original messages are left out:';
+const RAN = 'I ran this command:';
 const WORK_ON_PLAN =
   'The plan is approved. Work on it now. Add each step as a todo with todowrite, and set it to in_progress and completed as ' +
   'you go.';
+
+function isPlanRequest(part: UserBlock): boolean {
+  return part.type === 'text' && part.text === PLAN_REQUEST.text;
+}
+
+/** Whether the chat has written a message for the user. */
+function isOfProgram(text: string): boolean {
+  return text === CONTINUE || text === WORK_ON_PLAN || text.startsWith(`${SUMMARY}\n`) || text.startsWith(`${RAN}\n`);
+}
 
 function compactionRequest(focus: string): string {
   return (
