@@ -207,6 +207,21 @@ describe('the prompt', () => {
     expect(await shown.exit).toBe(0);
   });
 
+  test('wraps between words, and the cursor goes where it is seen', async () => {
+    const shown = await open([], { size: { columns: 31, rows: 20 } });
+    shown.type('some words that do not fit into one line');
+    await shown.shows('> some words that do not fit\n  into one line');
+    expect(shown.cursor()).toMatchObject({ column: 15 });
+    shown.type(`${'\u001b[D'.repeat(14)}s`);
+    await shown.shows('> some words that do not fits\n  into one line');
+    expect(shown.cursor()).toMatchObject({ column: 29 });
+    shown.type('!');
+    await shown.shows('> some words that do not\n  fits! into one line');
+    expect(shown.cursor()).toMatchObject({ column: 7 });
+    shown.type(`${CTRL_C}${CTRL_D}`);
+    await shown.exit;
+  });
+
   test('wraps a long text, and keeps the cursor where the next character goes', async () => {
     const shown = await open([], { size: { columns: 40, rows: 20 } });
     shown.type('x'.repeat(50));

@@ -1,7 +1,7 @@
 import { openEditor, type Editor } from '../screen/editor.ts';
 import type { Key } from '../screen/keys.ts';
 import type { LiveLines, ScreenSize } from '../screen/screen.ts';
-import { clipLine, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
+import { clipLine, lineOf, span, wrapText, type Line } from '../screen/spans.ts';
 import { columnsOf, oneLine, printable } from '../terminal/printable.ts';
 
 /** What can stand in the place of a part of the message. */
@@ -199,8 +199,7 @@ export function editorLines(editor: Editor, width: number, maxLines: number, pro
   let cursor = { line: 0, before: prompt };
   let offset = 0;
   for (const [index, row] of text.split('\n').entries()) {
-    const parts =
-      row === '' ? [''] : wrapLine([span(row)], room, { breaks: 'anywhere' }).map((line) => line[0]?.text ?? '');
+    const parts = wrapText(row, room);
     let start = offset;
     for (const [part, one] of parts.entries()) {
       const lead = index === 0 && part === 0 ? prompt : margin;

@@ -150,6 +150,23 @@ export function wrapLine(
   return lines.map((one) => trimEnd(one));
 }
 
+/** The same for a text that is being written: all of its spaces stay, so that the lines together are the text. */
+export function wrapText(text: string, width: number): readonly string[] {
+  const lines = [''];
+  for (const word of text.split(/(?<= )(?=[^ ])/)) {
+    if (columnsOf(lines.at(-1)! + word) > width && lines.at(-1) !== '') lines.push('');
+    for (let rest = lines.pop()! + word; ;) {
+      const part = startOf(rest, width);
+      // A character that is wider than the terminal is drawn all the same.
+      const taken = part === '' ? ([...rest][0] ?? '') : part;
+      lines.push(taken);
+      rest = rest.slice(taken.length);
+      if (rest === '') break;
+    }
+  }
+  return lines;
+}
+
 /** The words of a line with the spaces after them. A word may have several styles. */
 function wordsOf(line: Line): readonly Line[] {
   const words: Span[][] = [];
