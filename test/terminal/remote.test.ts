@@ -66,12 +66,13 @@ test('a call is decided with one key, and the policy of the server decides what 
   const shown = await chat(serve);
   shown.type('go\r');
   await shown.shows('Allow it?');
-  expect(shown.all()).toContain('write wants to run with');
+  expect(shown.all()).toContain('write wants to run\n  a.txt (the whole file)\n  1 + new\n');
   // Rules are saved where the server is.
   expect(shown.screen()).not.toContain('save a rule');
   expect(existsSync(join(fixture.play.folder, 'a.txt'))).toBe(false);
   shown.type('y');
   await shown.shows('Done.');
+  expect(shown.all()).toMatch(/✓ #1 write a\.txt .*\n {2}a\.txt \(the whole file\)\n {2}1 \+ new/);
   expect(await readFile(join(fixture.play.folder, 'a.txt'), 'utf8')).toBe('new');
   shown.type('again\r');
   await shown.shows(/Done\.[^]*Allow it\?/);

@@ -24,7 +24,7 @@ import { chatCompletions } from './completions.ts';
 import { NOT_STOPPED, startConversation, type Ending } from './conversation.ts';
 import { continueText, lastConversation, openTitles, type FoundConversation, type Titles } from './conversations.ts';
 import { resumeConversation } from './conversation-commands.ts';
-import { fileChanges, type FileChanges } from './file-changes.ts';
+import { changesElsewhere, fileChanges, type CallChanges } from './file-changes.ts';
 import { firstLines, statusText } from './facts.ts';
 import { openHistory, type ChatHistory } from './history.ts';
 import { lineDialogue } from './line-dialogue.ts';
@@ -169,7 +169,7 @@ function openChat({
     onTerminal,
     isPlain: values.plain === true,
     session,
-    changes,
+    changes: changes ?? changesElsewhere(),
   });
   const stored = session.context.store.type !== 'memory';
   const conversation = startConversation({
@@ -281,7 +281,7 @@ function openDialogue(
     readonly complete: NonNullable<ScreenDialogueOptions['complete']>;
     readonly asked: NonNullable<ScreenDialogueOptions['asked']>;
     readonly rewind: NonNullable<ScreenDialogueOptions['rewind']>;
-    readonly changes: FileChanges | undefined;
+    readonly changes: CallChanges;
   },
 ): Dialogue {
   const { history, onTerminal, isPlain, session, used, isPlanning, ...callbacks } = options;

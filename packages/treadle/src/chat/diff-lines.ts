@@ -7,6 +7,8 @@ export interface FileChange {
   readonly path: string;
   readonly before?: string | undefined;
   readonly after?: string | undefined;
+  /** Both are parts of the file, so the numbers of their lines are not known. */
+  readonly isPart?: true;
 }
 
 const CONTEXT_LINES = 3;
@@ -17,7 +19,7 @@ const TIMEOUT_MS = 200;
  * The changes of a file with line numbers, the lines around them, and everything visible that could hide a part. No lines if
  * nothing has changed.
  */
-export function changeLines({ path, before, after }: FileChange, width: number): readonly Line[] {
+export function changeLines({ path, before, after, isPart }: FileChange, width: number): readonly Line[] {
   if (before === after) return [];
   const [from, to] = [before ?? '', after ?? ''];
   const hunks = hunksOf(from, to);
@@ -42,13 +44,26 @@ export function changeLines({ path, before, after }: FileChange, width: number):
       for (const line of lines) {
         const [mark = ' '] = line;
         // "\ No newline at end of file"
-        const number = mark === '\\' ? '' : String(mark === '-' ? old : now);
+        const number = mark === '\\' || isPart ? '' : String(mark === '-' ? old : now);
         if (mark !== '+' && mark !== '\\') old++;
         if (mark !== '-' && mark !== '\\') now++;
-        shown.push(...diffLine(mark, line.slice(1), { number: number.padStart(digits), width }));
+        shown.push(...diffLine(mark, line.slice(1), { number: isPart ? '' : number.padStart(digits), width }));
       }
       return shown;
     }),
+  ];
+}
+
+/** The content that a file gets, whatever it contains now. */
+export function contentLines(
+  { path, content }: { readonly path: string; readonly content: string },
+  width: number,
+): readonly Line[] {
+  const lines = content.replace(/\n$/, '').split('\n');
+  const digits = String(lines.length).length;
+  return [
+    ...wrapLine([span('  '), span(exactLine(path), 'bold'), span(' (the whole file)', 'dim')], width, { indent: 4 }),
+    ...lines.flatMap((line, index) => diffLine('+', line, { number: String(index + 1).padStart(digits), width })),
   ];
 }
 

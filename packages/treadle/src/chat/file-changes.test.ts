@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { lineText, type Line } from '../screen/spans.ts';
-import { fileChanges, type FileChanges } from './file-changes.ts';
+import { changesElsewhere, fileChanges, type FileChanges } from './file-changes.ts';
 
 let folder: string;
 let changes: FileChanges;
@@ -21,6 +21,11 @@ const call = (name: string, given: object): { id: string; type: 'tool-call'; nam
   id: 'c',
   name,
   arguments: JSON.stringify(given),
+});
+
+const answered = (one: ReturnType<typeof call>, isError = false): Parameters<FileChanges['end']>[0] => ({
+  call: one,
+  result: { type: 'result', content: [], isError } as never,
 });
 
 describe('before a call runs', () => {
@@ -65,7 +70,7 @@ describe('before a call runs', () => {
 
   test('an edit that matches in another way is shown as its texts', () => {
     const edit = { path: 'a.txt', old_text: 'nowhere', new_text: 'here' };
-    expect(texts(changes.preview(call('edit', edit), 60)?.lines)).toContain('  1 - nowhere');
+    expect(texts(changes.preview(call('edit', edit), 60)?.lines)).toContain('  - nowhere');
   });
 
   test('a patch is shown as it is, with everything visible', () => {
@@ -86,20 +91,50 @@ test('after a call, what has really changed is shown', () => {
   const edit = call('edit', { path: 'a.txt', old_text: 'x', new_text: 'y' });
   changes.start(edit);
   writeFileSync(join(folder, 'a.txt'), 'one\ntwo\nthree\nfour\nfive\nsix');
-  expect(texts(changes.end(edit, 60)).slice(-3)).toEqual([
+  expect(texts(changes.end(answered(edit), 60)).slice(-3)).toEqual([
     '  6 - six',
     '  6 + six',
     '    \\  No newline at end of file',
   ]);
-  expect(changes.end(edit, 60)).toEqual([]);
+  expect(changes.end(answered(edit), 60)).toEqual([]);
   changes.start(edit);
   unlinkSync(join(folder, 'a.txt'));
-  expect(texts(changes.end(edit, 60))[0]).toBe('  a.txt (removed) +0 -6');
+  expect(texts(changes.end(answered(edit), 60))[0]).toBe('  a.txt (removed) +0 -6');
 });
 
 test.runIf(process.platform === 'linux')('a pipe is not read', () => {
   execFileSync('mkfifo', [join(folder, 'pipe')]);
   const write = call('write', { path: 'pipe', content: 'x' });
   changes.start(write);
-  expect(changes.end(write, 60)).toEqual([]);
+  expect(changes.end(answered(write), 60)).toEqual([]);
+});
+
+describe('if the files are elsewhere', () => {
+  const elsewhere = changesElsewhere();
+
+  test('a write shows the whole file, before and after', () => {
+    const write = call('write', { path: 'a.txt', content: 'one\n\u202etwo\n', overwrite: true });
+    const preview = elsewhere.preview(write, 60);
+    expect(texts(preview?.lines)).toEqual(['  a.txt (the whole file)', '  1 + one', '  2 + \\u202etwo']);
+    expect(preview?.call.arguments).toBe('{"path":"a.txt","overwrite":true}');
+    expect(elsewhere.end(answered(write), 60)).toEqual(preview?.lines);
+    expect(elsewhere.end(answered(write, true), 60)).toEqual([]);
+  });
+
+  test('an edit shows its texts, without the numbers of lines', () => {
+    const edits = [
+      { old_text: 'a\nb\nc', new_text: 'a\nB\nc' },
+      { old_text: 'x', new_text: 'y' },
+    ];
+    expect(texts(elsewhere.preview(call('edit', { path: 'a.txt', edits }), 60)?.lines)).toEqual([
+      '  a.txt +1 -1',
+      '    a',
+      '  - b',
+      '  + B',
+      '    c',
+      '  a.txt +1 -1',
+      '  - x',
+      '  + y',
+    ]);
+  });
 });

@@ -1,9 +1,9 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
-import type { ToolCall } from '@treadle/core';
+import type { CallAnswered, ToolCall } from '@treadle/core';
 import type { Line } from '../screen/spans.ts';
 import { argumentsOf, patchedFiles } from './call-text.ts';
-import { changeLines, patchLines, type FileChange } from './diff-lines.ts';
+import { changeLines, contentLines, patchLines, type FileChange } from './diff-lines.ts';
 
 /** The arguments of tools that change files, which their changes show. */
 const SHOWN_BY_CHANGES: Readonly<Record<string, readonly string[]>> = {
@@ -22,14 +22,18 @@ export interface ChangePreview {
   readonly call: Pick<ToolCall, 'name' | 'arguments'>;
 }
 
-/** The changes that calls make to the files of a folder, before and after they run. */
-export interface FileChanges {
+/** The changes that calls make to files, before and after they run. */
+export interface CallChanges {
   /** Undefined for other tools, and for a change that cannot be shown. */
   preview(call: Pick<ToolCall, 'name' | 'arguments'>, width: number): ChangePreview | undefined;
   /** Remembers what the files of a call contain. Called before it runs. */
   start(call: ToolCall): void;
   /** What has changed since. Called when the call has its result. */
-  end(call: ToolCall, width: number): readonly Line[];
+  end(answered: Pick<CallAnswered, 'call' | 'result'>, width: number): readonly Line[];
+}
+
+/** The changes to the files of a folder. */
+export interface FileChanges extends CallChanges {
   /** What has changed in all files of calls since their first one. */
   sinceStart(width: number): readonly Line[];
 }
@@ -46,14 +50,9 @@ export function fileChanges(folder: string): FileChanges {
     });
   return {
     preview(call, width) {
-      const given = argumentsOf(call);
-      const hidden = SHOWN_BY_CHANGES[call.name];
-      if (!given || !hidden) return undefined;
-      const lines =
-        call.name === 'apply_patch' ? patchPreview(given, width) : changePreview(call.name, given, { textOf, width });
-      if (!lines) return undefined;
-      const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !hidden.includes(name)));
-      return { lines, call: { name: call.name, arguments: JSON.stringify(rest) } };
+      return previewOf(call, (given) =>
+        call.name === 'apply_patch' ? patchPreview(given, width) : changePreview(call.name, given, { textOf, width }),
+      );
     },
     start(call) {
       const files = changedFiles(call);
@@ -65,13 +64,42 @@ export function fileChanges(folder: string): FileChanges {
       before.set(call.id, found);
       for (const file of found) if (!first.has(file.path)) first.set(file.path, file);
     },
-    end(call, width) {
+    end({ call }, width) {
       const files = before.get(call.id) ?? [];
       before.delete(call.id);
       return changesOf(files, width);
     },
     sinceStart: (width) => changesOf([...first.values()], width),
   };
+}
+
+/** The changes to files that are elsewhere: what the arguments of the calls say. */
+export function changesElsewhere(): CallChanges {
+  const preview = (call: Pick<ToolCall, 'name' | 'arguments'>, width: number): ChangePreview | undefined =>
+    previewOf(call, (given) => {
+      if (call.name === 'apply_patch') return patchPreview(given, width);
+      const { path, content } = given;
+      if (typeof path !== 'string') return undefined;
+      if (call.name === 'edit') return editsOf(given)?.flatMap((edit) => partLines(path, edit, width));
+      return typeof content === 'string' ? contentLines({ path, content }, width) : undefined;
+    });
+  return {
+    preview,
+    start() {},
+    end: ({ call, result }, width) => (result.isError ? [] : (preview(call, width)?.lines ?? [])),
+  };
+}
+
+function previewOf(
+  call: Pick<ToolCall, 'name' | 'arguments'>,
+  linesFor: (given: Readonly<Record<string, unknown>>) => readonly Line[] | undefined,
+): ChangePreview | undefined {
+  const given = argumentsOf(call);
+  const hidden = Object.hasOwn(SHOWN_BY_CHANGES, call.name) ? SHOWN_BY_CHANGES[call.name] : undefined;
+  const lines = given && hidden && linesFor(given);
+  if (!lines) return undefined;
+  const rest = Object.fromEntries(Object.entries(given).filter(([name]) => !hidden.includes(name)));
+  return { lines, call: { name: call.name, arguments: JSON.stringify(rest) } };
 }
 
 function changedFiles(call: ToolCall): readonly string[] {
@@ -102,7 +130,13 @@ function changePreview(
   const after = before === undefined ? undefined : edited(before, edits);
   if (after !== undefined) return changeLines({ path, before, after }, width);
   // The texts may match in a way that only the tool knows.
-  return edits.flatMap((edit) => changeLines({ path, before: edit.old, after: edit.new }, width));
+  return edits.flatMap((edit) => partLines(path, edit, width));
+}
+
+function partLines(path: string, edit: Edit, width: number): readonly Line[] {
+  // Most texts end inside of a line. It is said only if the change is about that.
+  const end = edit.old.endsWith('\n') || edit.new.endsWith('\n') ? '' : '\n';
+  return changeLines({ path, before: edit.old + end, after: edit.new + end, isPart: true }, width);
 }
 
 interface Edit {

@@ -8,7 +8,7 @@ import { clipLine, lineColumns, lineOf, span, type Line } from '../screen/spans.
 import { columnsOf, oneLine, printable } from '../terminal/printable.ts';
 import { durationText } from '../terminal/quantities.ts';
 import { resultWords, subjectOf } from './call-text.ts';
-import type { FileChanges } from './file-changes.ts';
+import type { CallChanges } from './file-changes.ts';
 import type { Folded } from './folded.ts';
 
 /** A call as people see it: one line that fills in. */
@@ -36,8 +36,8 @@ export interface RunViewOptions {
   readonly calls: ShownCall[];
   /** Gets what is shown as one line. */
   readonly fold: (one: Folded) => void;
-  /** Shows what calls change; absent: the files are elsewhere. */
-  readonly changes?: FileChanges | undefined;
+  /** Shows what calls change. */
+  readonly changes?: CallChanges | undefined;
 }
 
 /** Changes of more lines are cut in the scrollback. */
@@ -166,7 +166,7 @@ export function runView(options: RunViewOptions): RunView {
         const one = shownCall(item.call);
         one.answered = item;
         one.endedAt = now();
-        one.changes = options.changes?.end(item.call, width()) ?? [];
+        one.changes = options.changes?.end(item, width()) ?? [];
         settleCalls();
         showActivity();
         break;

@@ -6,7 +6,7 @@ import type { Io } from '../terminal/io.ts';
 import type { Asked } from './conversation.ts';
 import type { StartedRun } from './dialogue.ts';
 import type { LiveUse } from './facts.ts';
-import type { FileChanges } from './file-changes.ts';
+import type { CallChanges } from './file-changes.ts';
 import type { Folded } from './folded.ts';
 import type { ChatHistory } from './history.ts';
 import type { Completion, Panel, PromptPanel } from './prompt-panel.ts';
@@ -26,8 +26,8 @@ export interface ScreenDialogueOptions {
   readonly togglePlan?: () => void;
   /** Whether rules can be saved; default: yes. */
   readonly savesRules?: boolean;
-  /** Shows what calls change; absent: they act elsewhere. */
-  readonly changes?: FileChanges | undefined;
+  /** Shows what calls change. */
+  readonly changes?: CallChanges | undefined;
   readonly now?: () => number;
 }
 

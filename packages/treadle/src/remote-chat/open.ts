@@ -1,6 +1,7 @@
 import { messageOf } from '@treadle/core';
 import { CommandError, EXIT } from '../command-line/command.ts';
 import { openHistory } from '../chat/history.ts';
+import { changesElsewhere } from '../chat/file-changes.ts';
 import { pipedDialogue, type Dialogue } from '../chat/dialogue.ts';
 import { lineDialogue } from '../chat/line-dialogue.ts';
 import { screenDialogue } from '../chat/screen-dialogue.ts';
@@ -55,6 +56,7 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
           history,
           status,
           savesRules: false,
+          changes: changesElsewhere(),
           complete: async (text, at) => completeRemoteCommand(text.slice(0, at), chat),
         });
   const chat: RemoteChat = {
