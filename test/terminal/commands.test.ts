@@ -118,6 +118,8 @@ describe('/resume', () => {
     await shown.hides('Something  ');
     shown.type(KEYS.enter);
     await shown.shows(/Continues run_.*: a second question/);
+    // Where it ended.
+    await shown.shows(/Continues run_.*\n\n> a second question\n\nTwo\.\n/);
     shown.say('and now?');
     await shown.shows('Three.');
     const said = all.server.requests[0]!.messages.filter(({ role }) => role === 'user').map(({ content }) => content);

@@ -51,7 +51,7 @@ test('the terminal shows a conversation of a server as a chat of its own, and sa
 
   const again = await chat(serve, '--resume', 'word');
   await again.shows('Continues "The word"');
-  expect(again.all()).toContain('> what is the word?');
+  expect(again.all()).toContain('> what is the word?\n\nThe word is there.');
   again.type('and now?\r');
   await again.shows('More.');
   const last = fixture.provider.requests.at(-1)!.messages.filter(({ role }) => role === 'user');

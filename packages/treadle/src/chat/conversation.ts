@@ -193,6 +193,8 @@ export function startConversation(options: ConversationOptions): Conversation {
       const { run, isOpen, ...loaded } = found;
       const { runId } = run;
       Object.assign(state, loaded, { previous: runId });
+      const last = askedIn(found.messages).at(-1);
+      if (last) options.dialogue.showEarlier({ asked: last.text, reply: replyAfter(last, found.messages) });
       if (!isOpen) return NOT_STOPPED;
       return converse(parts, () => ({
         ...optionsOfEveryRun(session.options),
@@ -207,12 +209,7 @@ export function startConversation(options: ConversationOptions): Conversation {
     },
     callTool: (name, input) => callTool(parts, name, input),
     runCommand: (command) => runCommand(parts, command),
-    asked: () =>
-      state.messages.flatMap((message, index) => {
-        if (message.role !== 'user') return [];
-        const [first] = message.content.filter((part) => !isPlanRequest(part));
-        return first?.type === 'text' && !isOfProgram(first.text) ? [{ text: first.text, index }] : [];
-      }),
+    asked: () => askedIn(state.messages),
     rewind: ({ index }) => rewind(state, index),
     unsent: state.unsent,
     spent: () => state.spent,
@@ -224,6 +221,20 @@ export function startConversation(options: ConversationOptions): Conversation {
     },
     clear,
   };
+}
+
+function askedIn(messages: readonly Message[]): readonly Asked[] {
+  return messages.flatMap((message, index) => {
+    if (message.role !== 'user') return [];
+    const first = message.content.find((part) => !isPlanRequest(part));
+    return first?.type === 'text' && !isOfProgram(first.text) ? [{ text: first.text, index }] : [];
+  });
+}
+
+/** The last text of the model after a message. */
+function replyAfter({ index }: Asked, messages: readonly Message[]): string {
+  const texts = messages.slice(index).flatMap((one) => (one.role === 'assistant' ? textOf(one.content) : []));
+  return texts.findLast((text) => text !== '') ?? '';
 }
 
 function narrowings({ carried, lifted }: State): readonly Narrowing[] {

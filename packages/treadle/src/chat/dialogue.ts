@@ -24,9 +24,17 @@ export interface Dialogue {
   choose(title: string, choices: readonly string[]): Promise<number | undefined>;
   /** Writes a line of the program. */
   writeLine(line: string): void;
+  /** Shows where an earlier conversation ended, for a person who continues it. */
+  showEarlier(last: Exchange): void;
   /** Ctrl-C during a run ends only the run, not the chat. */
   readonly outlivesInterrupt: boolean;
   close(): void;
+}
+
+/** A message of the user, and the text of its answer so far. */
+export interface Exchange {
+  readonly asked: string;
+  readonly reply: string;
 }
 
 /** A run that begins. */
@@ -76,6 +84,7 @@ export function pipedDialogue(io: Io): Dialogue {
     confirm: async () => false,
     choose: async () => undefined,
     writeLine,
+    showEarlier() {},
     outlivesInterrupt: false,
     close: () => reader.close(),
   };

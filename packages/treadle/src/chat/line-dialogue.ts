@@ -3,12 +3,13 @@ import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:rea
 import { askApproval, askQuestion } from '../run/ask-approval.ts';
 import type { Io } from '../terminal/io.ts';
 import { coloursFor } from '../terminal/colours.ts';
-import { printable } from '../terminal/printable.ts';
+import { oneLine, printable } from '../terminal/printable.ts';
 import { lineRun, type Dialogue, type StartedRun } from './dialogue.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { PASTE_OFF, PASTE_ON, pasteFilter } from '../terminal/paste.ts';
 
 const PROMPT = '> ';
+const EARLIER_CHARS = 400;
 /** Stands for a line break in the line editor. */
 const LINE_BREAK = '␤';
 
@@ -194,6 +195,10 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
       return Number.isInteger(number) && number >= 1 && number <= choices.length ? number - 1 : undefined;
     },
     writeLine: prompter.writeLine,
+    showEarlier({ asked, reply }) {
+      prompter.writeLine(`${PROMPT}${oneLine(asked, EARLIER_CHARS)}`);
+      if (reply !== '') prompter.writeLine(printable(reply));
+    },
     outlivesInterrupt: true,
     close: () => reader.close(),
   };

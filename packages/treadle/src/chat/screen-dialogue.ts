@@ -2,10 +2,12 @@ import { addUsage, NO_USAGE, type Item } from '@treadle/core';
 import { loadHighlight } from '../screen/highlight.ts';
 import { BACKGROUND_QUERY, openKeyboard } from '../screen/keys.ts';
 import type { Highlight } from '../screen/markdown.ts';
+import { markdownStream } from '../screen/markdown-stream.ts';
 import { openScreen } from '../screen/screen.ts';
 import { lineOf, wrapLine, type Palette } from '../screen/spans.ts';
 import { hasColours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
+import { printable } from '../terminal/printable.ts';
 import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
 import type { Dialogue, ShownRun } from './dialogue.ts';
 import { MAX_FOLDED } from './folded.ts';
@@ -32,6 +34,7 @@ const TITLE_PUSH = '\u001b[22;0t';
 const TITLE_POP = '\u001b[23;0t';
 /** After a run of this time somebody may look elsewhere. */
 const LONG_MS = 10_000;
+const MAX_EARLIER_LINES = 10;
 
 /**
  * A chat on the whole terminal. The editor is open during the whole chat, so the user can type at any time:
@@ -79,9 +82,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     if (entries.at(-1) !== text) entries.push(text);
     if (entries.length > MAX_ENTRIES) entries.shift();
     history.add(text);
-    const [first = '', ...more] = shown.split('\n');
-    const lines = [`> ${first}`, ...more.map((line) => `  ${line}`)];
-    screen.settle([[], ...lines.flatMap((line) => wrapLine(lineOf(line, 'bold'), lineWidth(state), { indent: 2 }))]);
+    settleAsked(state, shown);
     if (state.asked) resolveAsked(state, text);
     else if (state.run) state.run.steer(text);
     else early.push(text);
@@ -120,9 +121,26 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
     startRun: runs.start,
     ...screenAsking(state, onKey),
     writeLine: (line) => settleText(state, [line]),
+    showEarlier({ asked, reply }) {
+      const lines = printable(asked).split('\n');
+      const more = lines.length - MAX_EARLIER_LINES;
+      settleAsked(state, lines.slice(0, MAX_EARLIER_LINES).join('\n') + (more > 0 ? `\n… ${more} more lines` : ''));
+      const markdown = { width: lineWidth(state), highlight: undefined };
+      const stream = markdownStream();
+      const shown = [...stream.add(reply, markdown), ...stream.end(markdown)];
+      if (shown.length > 0) screen.settle([[], ...shown]);
+    },
     outlivesInterrupt: true,
     close,
   };
+}
+
+/** A message of the user, in the scrollback. */
+function settleAsked(state: ScreenState, text: string): void {
+  const [first = '', ...more] = text.split('\n');
+  const lines = [`> ${first}`, ...more.map((line) => `  ${line}`)];
+  const width = lineWidth(state);
+  state.screen.settle([[], ...lines.flatMap((line) => wrapLine(lineOf(line, 'bold'), width, { indent: 2 }))]);
 }
 
 /** Shows one run after the other. */

@@ -1,8 +1,8 @@
 import type { ChatConversation, ChatEvent, ServerInfo } from '@treadle/server/wire';
 import { EXIT } from '../command-line/command.ts';
-import type { Dialogue } from '../chat/dialogue.ts';
+import type { Dialogue, Exchange } from '../chat/dialogue.ts';
 import type { Io } from '../terminal/io.ts';
-import { oneLine, printable } from '../terminal/printable.ts';
+import { printable } from '../terminal/printable.ts';
 import { ageText } from '../terminal/quantities.ts';
 import { catchInterrupt } from '../terminal/signals.ts';
 import { chatItems } from './chat-items.ts';
@@ -35,7 +35,8 @@ export async function openConversation(chat: RemoteChat, id: string): Promise<Re
   chat.conversation = id;
   const age = ageText(Date.now() - found.updated_at);
   dialogue.writeLine(`Continues "${printable(found.title ?? 'without a title')}", ${age} ago.`);
-  for (const line of lastExchange(found)) dialogue.writeLine(line);
+  const earlier = lastExchange(found);
+  if (earlier) dialogue.showEarlier(earlier);
   const last = found.messages.at(-1);
   if (last?.role !== 'assistant' || (last.status !== 'in_progress' && last.status !== 'waiting')) return {};
   dialogue.writeLine('The answer is in progress.');
@@ -112,13 +113,12 @@ function noteEvent(event: ChatEvent, { dialogue, used }: RemoteChat): void {
   if (event.cost !== null) used.cost = (used.cost ?? 0) + event.cost;
 }
 
-const SHOWN_CHARS = 400;
-
-/** The last message and its answer, in a few words. */
-function lastExchange({ messages }: ChatConversation): readonly string[] {
-  return messages.slice(-2).map((message) => {
-    if (message.role === 'user') return `> ${oneLine(message.content, SHOWN_CHARS)}`;
-    const text = message.parts.flatMap((part) => (part.type === 'text' ? part.text : [])).at(-1) ?? '';
-    return oneLine(text, SHOWN_CHARS);
+function lastExchange({ messages }: ChatConversation): Exchange | undefined {
+  const at = messages.findLastIndex(({ role }) => role === 'user');
+  const asked = messages[at];
+  if (asked?.role !== 'user') return undefined;
+  const texts = messages.slice(at).flatMap((message) => {
+    return message.role === 'assistant' ? message.parts.flatMap((part) => (part.type === 'text' ? part.text : [])) : [];
   });
+  return { asked: asked.content, reply: texts.at(-1) ?? '' };
 }
