@@ -197,9 +197,14 @@ function checkShares(
   const total = { calls: 0, tokens: 0, cost: 0, durationMs: 0 };
   for (const [place, call] of calls.entries()) {
     const { index, facts, log } = call;
-    const others = calls
-      .slice(0, place)
-      .some((other) => other.facts?.share && !draws(other) && handlings.get(other) === 'runs');
+    // Branches share equally, so that one before others gets less too.
+    const others = calls.some(
+      (other, at) =>
+        at !== place &&
+        (at < place
+          ? other.facts?.share && !draws(other) && handlings.get(other) === 'runs'
+          : facts?.drawsOnLedger && other.facts?.drawsOnLedger),
+    );
     const given = log.flatMap((record) =>
       record.type === 'issued' && 'call' in record.effect ? [record.effect.call.limits] : [],
     );
@@ -226,8 +231,17 @@ function checkShares(
         (limits[name] === undefined) === (remaining[name] === undefined),
         () => `${where} must have a limit of ${name} exactly if the run has one`,
       );
-      const most = (remaining[name] ?? 0) * facts!.share!;
+      // Time passes for all of them at once.
+      const isTime = name === 'durationMs';
+      const most = (remaining[name] ?? 0) * (isTime && facts!.drawsOnLedger ? 1 : facts!.share!);
       const part = limits[name] ?? 0;
+      if (isTime) {
+        ensure(
+          limits[name] === undefined || part === Math.floor(most),
+          () => `${where} receives ${part} ms of ${most}`,
+        );
+        continue;
+      }
       ensure(part <= most && (others || part > most - 1), () => `${where} receives ${part} ${name} instead of ${most}`);
       total[name] += part;
       ensure(

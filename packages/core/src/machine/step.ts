@@ -642,9 +642,9 @@ export function shareOfLimits(state: State, part: number): Limits {
   return shares;
 }
 
-/** The limits of a child run that draws on the ledger of the run. */
-function timeLeft(state: State): Limits {
-  const { durationMs } = shareOfLimits(state, 1);
+/** This part of the time that a run has left: the only limit of a child run that draws on its ledger. */
+function timeLeft(state: State, part: number): Limits {
+  const { durationMs } = shareOfLimits(state, part);
   return durationMs === undefined ? {} : { durationMs };
 }
 
@@ -875,12 +875,24 @@ function planCalls(
     if (!call.uncounted) admitted++;
     if (facts?.share === undefined) return { type: 'queued', call };
     if (facts.drawsOnLedger && state.rules.budgeted) {
-      return { type: 'queued', call: { ...call, limits: timeLeft(state) } };
+      return { type: 'queued', call: { ...call, limits: timeLeft(state, 1) } };
     }
-    const limits = shareOfLimits(state, unshared * facts.share);
-    unshared *= 1 - facts.share;
-    return { type: 'queued', call: { ...call, limits } };
+    const most = facts.drawsOnLedger ? 1 / (branchesFrom(state, calls, index) + 1) : 1;
+    const share = Math.min(facts.share, most);
+    const limits = shareOfLimits(state, unshared * share);
+    unshared *= 1 - share;
+    // Time passes for all of them at once.
+    const time = timeLeft(state, facts.drawsOnLedger ? 1 : facts.share);
+    return { type: 'queued', call: { ...call, limits: { ...limits, ...time } } };
   });
+}
+
+/** How many calls of a reply, from this one on, would share a ledger: without one, they get equal parts. */
+function branchesFrom({ tools }: State, calls: readonly ToolCall[], from: number): number {
+  let count = 0;
+  for (let index = from; index < calls.length; index++)
+    if (factsNamed(tools, calls[index]!.name)?.drawsOnLedger) count++;
+  return count;
 }
 
 function factsNamed(tools: readonly ToolFacts[], name: string): ToolFacts | undefined {

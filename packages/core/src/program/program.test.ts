@@ -525,6 +525,20 @@ describe('branches', () => {
     }
   });
 
+  test('have the same parts of its limits without a ledger, and all its time', async () => {
+    const journal = memoryJournal();
+    const limits = { calls: 500, tokens: 5_000, durationMs: 60_000 };
+    const run = (): Steps<unknown> => all(Array.from({ length: 50 }, (_, n) => step('branch', { n })));
+    const given = options(run, [branch('branch', doubled, [double])], { journal, limits });
+    expect((await runLoop(given)).outcome).toEqual({ type: 'completed' });
+    for (const index of [0, 25, 49]) {
+      const { event } = (await journal.read(`r.t1.tool.${index}`))[0]!;
+      const { limits: own } = (event as Extract<Event, { type: 'run-started' }>).rules;
+      expect(own).toMatchObject({ calls: 9, tokens: 98 });
+      expect(own.durationMs).toBeGreaterThan(30_000);
+    }
+  });
+
   test('fail with an error that the calling program can handle', async () => {
     const tools = [branch('left', () => fail('no-stock', 'None left.'), []), branch('right', doubled, [double])];
     function* run({ n }: { n: number }): Steps<unknown> {
