@@ -191,7 +191,20 @@ function* takeBranches(scope: Scope, chains: readonly (readonly string[])[]): St
       for (const [id, result] of Object.entries(answer.results ?? {})) scope.results.set(id, result);
       failure ??= answer.failure;
     }
+    failure ??= stoppedStep(scope, now);
     if (failure) return failure;
+  }
+  return undefined;
+}
+
+/** A step that was stopped or has failed, although no branch says why: what follows must not take it for done. */
+function stoppedStep({ results, flow }: Scope, chains: readonly (readonly string[])[]): StepFailure | undefined {
+  for (const id of chains.flat()) {
+    const { status, error } = results.get(id) ?? {};
+    const { onError } = flow.steps.get(id)!;
+    const isUnhandled = onError === 'fail' || results.get(onError)?.status === 'failed';
+    if (status !== 'stopped' && !(status === 'failed' && isUnhandled)) continue;
+    return error ?? { step: id, type: 'interrupted', message: 'It was stopped.' };
   }
   return undefined;
 }

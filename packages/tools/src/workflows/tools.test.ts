@@ -276,6 +276,18 @@ steps:
     expect(log).toEqual(['paid', 'packed', 'unpack', 'refund paid: bad']);
   });
 
+  test('several failures while a branch waits for a person end the workflow as failed', async () => {
+    const { tools, fails } = world();
+    fails.set('b', 9).set('c', 9);
+    const steps = ['b', 'c'].map(
+      (id) => `  - { id: ${id}, action: run_tool, tool: note, inputs: { text: ${id} }, timeout: 1m }`,
+    );
+    const text = `steps:\n  - { id: ok, action: wait_approval, message: ok }\n${steps.join('\n')}`;
+    const { result, again } = await start(text, tools);
+    const ended = result.outcome ? result : await again();
+    expect(ended.outcome).toMatchObject({ type: 'failed', error: { message: expect.stringContaining('is broken') } });
+  });
+
   test('a step that takes too long fails with timeout, and may be repeated', async () => {
     let calls = 0;
     const hangs = tool({

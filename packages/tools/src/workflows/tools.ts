@@ -143,7 +143,8 @@ async function takeTurn(branches: Branches, turn: Turn): Promise<unknown> {
   const { board, position, input, context, run } = turn;
   const { after = {} } = input;
   note(turn, Object.keys(after).length > 0 ? 'waiting' : 'working');
-  const needed = await whatIsNeeded(turn);
+  // One that has failed is called again for its failure, also if another one has failed too.
+  const needed = context.parked?.on === STOPPING ? {} : await whatIsNeeded(turn);
   if (needed === 'parked') return noteParked(turn, new Parked(WAITING));
   if (needed === 'stopped') return stopBranch(branches, turn);
   note(turn, 'working');
