@@ -182,6 +182,14 @@ os.setxattr('capable', 'security.capability', struct.pack('<IIIII', 0x02000001, 
   },
 
   // Other processes.
+  {
+    name: 'read the shared memory of another program',
+    promise: 'processes',
+    py: `
+libc.shmat.restype = ctypes.c_void_p
+memory = libc.shmat(libc.shmget(int(os.environ['SHARED_KEY']), 1, 0), None, 0)
+if memory != ctypes.c_void_p(-1).value and ctypes.string_at(memory, 1)[0] == int(os.environ['SHARED_BYTE']): print('WORKED')`,
+  },
   asks(
     'signal a thread of another process',
     `if libc.syscall(234 if platform.machine() == 'x86_64' else 131, victim, victim, 0) == 0: print('WORKED')`,

@@ -1,4 +1,4 @@
-import { spawn, type ChildProcess } from 'node:child_process';
+import { execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import {
@@ -134,6 +134,8 @@ export async function openWorld(): Promise<World> {
       env: { ...process.env, TOKEN_OF_ANOTHER: SECRET },
     }),
   );
+  const sharedKey = String(randomInt(1, 2 ** 31));
+  shareMemory(sharedKey, `libc.memset(libc.shmat(libc.shmget(key, 1, 0o1600), None, 0), ${SHARED_BYTE}, 1)`);
   const address =
     Object.values(networkInterfaces())
       .flat()
@@ -147,6 +149,8 @@ export async function openWorld(): Promise<World> {
     VICTIM_KILL: String(victims[1]!.pid),
     VICTIM_NICE: String(victims[2]!.pid),
     SLEEP: sleep,
+    SHARED_KEY: sharedKey,
+    SHARED_BYTE: String(SHARED_BYTE),
     PORT: await port(0, '127.0.0.1'),
     PORT6: await port(0, '::1').catch(() => '1'),
     PORT_ALL: await port(0, '0.0.0.0'),
@@ -169,6 +173,7 @@ export async function openWorld(): Promise<World> {
       for (const [seconds, pid] of runningSleeps()) if (seconds.startsWith(sleep)) process.kill(pid, 'SIGKILL');
       for (const server of servers) server.close();
       udp.close();
+      shareMemory(sharedKey, 'libc.shmctl(libc.shmget(key, 0, 0), 0, None)');
       for (const place of ['/tmp', '/var/tmp', '/dev/shm']) {
         for (const end of ['', '-written']) rmSync(join(place, mark + end), { force: true });
       }
@@ -176,6 +181,15 @@ export async function openWorld(): Promise<World> {
       rmSync(top, { recursive: true, force: true });
     },
   };
+}
+
+const SHARED_BYTE = 83;
+
+/** Node does not know shared memory. */
+function shareMemory(key: string, code: string): void {
+  const lines = ['import ctypes', 'libc = ctypes.CDLL(None)', 'libc.shmat.restype = ctypes.c_void_p', `key = ${key}`];
+  const memset = 'libc.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]';
+  execFileSync('/usr/bin/python3', ['-c', [...lines, memset, code].join('\n')]);
 }
 
 /** One that everybody can read. */

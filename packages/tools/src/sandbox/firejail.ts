@@ -79,6 +79,8 @@ const WALLS = [
   // Calls of 32 bits have other numbers.
   'seccomp.block-secondary',
   'restrict-namespaces',
+  // Root has it anyway.
+  'ipc-namespace',
   'protocol unix,inet,inet6,netlink',
   'private-dev',
   'private-tmp',
