@@ -1,4 +1,5 @@
 import {
+  appendFileSync,
   closeSync,
   existsSync,
   fstatSync,
@@ -35,6 +36,7 @@ const RECENT = 2_000;
 export function openLogFile(file: string, options: LogFileOptions = {}): LogFile {
   const { maxBytes = 10 * 1024 * 1024, files = 5, onProblem } = options;
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  endLine(file);
   const recent: LogLine[] = keptLines(file)
     .slice(-RECENT)
     .map((line, index) => ({ seq: index + 1, line }));
@@ -77,13 +79,14 @@ export function openLogFile(file: string, options: LogFileOptions = {}): LogFile
   };
 }
 
-/** The lines of the newest files, the oldest first. */
+/** The disk may have been full, or the machine have lost its power, in the middle of a line. */
+function endLine(file: string): void {
+  if (existsSync(file) && !/(^|\n)$/.test(readFileSync(file, 'utf8'))) appendFileSync(file, '\n');
+}
+
+/** The lines of the newest files, the oldest first. One that is being written, or whose process was killed, is no line yet. */
 export function keptLines(file: string): readonly string[] {
   return [`${file}.1`, file].flatMap((one) =>
-    existsSync(one)
-      ? readFileSync(one, 'utf8')
-          .split('\n')
-          .filter((line) => line !== '')
-      : [],
+    existsSync(one) ? readFileSync(one, 'utf8').split('\n').slice(0, -1) : [],
   );
 }
