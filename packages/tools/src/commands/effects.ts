@@ -379,11 +379,13 @@ function env({ args, run }: Call): void {
   if (count !== -1) run(args.slice(count));
 }
 
-/** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`. */
+/** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. */
 function shell(call: Call, how: { readonly posix: boolean }): void {
   const { name, args, scope, code } = call;
-  const at = args.findIndex((text) => !/^-[eu]+$/.test(text));
-  const [first = '-', second, ...more] = at === -1 ? [] : args.slice(at);
+  const plain = how.posix ? /^-[eu]+$/ : /^(-[eu]+|--norc|--noprofile)$/;
+  const at = args.findIndex((text) => !plain.test(text));
+  const [first = '-', ...rest] = at === -1 ? [] : args.slice(at);
+  const [second, ...more] = first.endsWith('c') && rest[0] === '--' ? rest.slice(1) : rest;
   if (!/^[-+]/.test(first)) {
     KINDS.script(first, call);
     for (const arg of args.slice(at + 1)) touchNamed(arg, call);
