@@ -33,6 +33,7 @@ const POLL_MS = 15_000;
 const MAX_UPLOAD_BYTES = 64 * 1024 * 1024;
 /** Of one answer, before base64. */
 const MAX_BYTES = 256 * 1024;
+const SHELL = /^(.*\/)?[a-z]*sh$/;
 
 interface Opened {
   /** When somebody last asked about it. */
@@ -52,6 +53,8 @@ interface Upload extends Opened {
 interface Program extends Opened {
   readonly execution: Execution;
   readonly output: AsyncIterator<OutputChunk>;
+  /** What it reads may be commands. */
+  readonly isShell: boolean;
   /** Asked for, and not delivered yet. */
   next?: Promise<IteratorResult<OutputChunk>> | undefined;
 }
@@ -108,8 +111,8 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
     await one?.close();
   }
 
-  async function mayStart({ argv }: ExecRequest): Promise<void> {
-    const command = argv.map(quoted).join(' ');
+  /** Throws if the policy does not allow a command. */
+  async function judge(command: string): Promise<void> {
     const call = {
       id: '',
       name: 'bash',
@@ -198,11 +201,12 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
         ...(mark !== undefined && { mark }),
         ...(env && { env: Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value ?? undefined])) }),
       };
-      await mayStart(rest);
+      await judge(argv.map(quoted).join(' '));
       const inRoom = room === undefined ? {} : { room: find<OpenedRoom>(room, 'room').room };
       const execution = await exec.start({ ...rest, ...inRoom });
       const output = execution.output[Symbol.asyncIterator]();
-      const program: Program = { usedAt: Date.now(), execution, output, close: () => execution.kill() };
+      const isShell = SHELL.test(argv[0] ?? '');
+      const program: Program = { usedAt: Date.now(), execution, output, isShell, close: () => execution.kill() };
       return { execution: add(program), process: execution.process as unknown as Fields };
     },
     async pull({ execution: id, bytes }: { readonly execution: string; readonly bytes: number }) {
@@ -215,7 +219,10 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
       return exit === 'later' ? {} : { exit: exitFields(exit) };
     },
     async input({ execution: id, text }: { readonly execution: string; readonly text: string }) {
-      await find<Program>(id, 'program').execution.write(text);
+      const { execution, isShell } = find<Program>(id, 'program');
+      // A session of the tool bash gets its commands so.
+      if (isShell) await judge(text);
+      await execution.write(text);
       return {};
     },
     async 'end-input'({ execution: id }: { readonly execution: string }) {

@@ -164,6 +164,25 @@ describe('a call', () => {
     expect(await call(strict, 'bash', { command: 'touch x' })).toMatchObject({ error_type: 'permission_denied' });
   });
 
+  it('is refused so too if it is a command of a tool of the orchestrator, also in a session', async () => {
+    const on = runner({ rules: { commands: { deny: ['factor'] } } });
+    const start = (...argv: readonly string[]) => on.operate('start', { request: { argv, writable: true } });
+    for (const argv of [
+      ['factor', '6'],
+      ['bash', '--norc', '-c', '--', 'factor'],
+      ['sh', '-c', '--', 'true; factor 6'],
+    ])
+      await expect(start(...argv)).rejects.toThrow('"factor"');
+    const { execution } = await start('bash', '--noprofile', '--norc');
+    const say = (text: string) => on.operate('input', { execution, text });
+    await expect(say("command eval 'factor' </dev/null\n")).rejects.toThrow('"factor"');
+    await say("command eval 'echo it runs' </dev/null\nexit\n");
+    const { chunks } = await on.operate('pull', { execution, bytes: 100 });
+    expect(JSON.stringify(chunks)).toContain(Buffer.from('it runs\n').toString('base64'));
+    const { execution: other } = await start('cat');
+    await on.operate('input', { execution: other, text: 'factor' });
+  });
+
   it('counts for a rate only if its own policy has one', async () => {
     const outcomes = (on: Runner): Promise<readonly Outcome[]> =>
       Promise.all(Array.from({ length: 12 }, () => call(on, 'glob', { pattern: '*' })));
