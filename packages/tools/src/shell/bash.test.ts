@@ -6,6 +6,7 @@ import { policy } from '@treadle/core/policy';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { commandFacts } from '../commands/command-facts.ts';
+import { DeniedError } from '../denied.ts';
 import { local } from '../local/local.ts';
 import type { Ops } from '../ops.ts';
 import { codingTools } from '../tool-sets.ts';
@@ -280,6 +281,25 @@ describe('a session', () => {
     expect(silent).toBe('[exit code 0]');
     expect(last).toBe(`${folder}\n`);
     expect(killed).toBe('[session dev: a new shell in the working folder]\nnew\n');
+  });
+
+  test('does not wait for a command that its place refuses', async () => {
+    const { exec } = ops;
+    const refusing: typeof exec = {
+      ...exec,
+      async start(request) {
+        const execution = await exec.start(request);
+        const write = async (text: string): Promise<void> => {
+          if (text.includes('reboot')) throw new DeniedError('The device refuses it.');
+          await execution.write(text);
+        };
+        return { ...execution, write };
+      },
+    };
+    ops = { ...ops, exec: refusing };
+    const results = await runCalls([inSession('x=1'), inSession('reboot'), inSession('echo "[$x]"')]);
+    expect(results[1]).toMatchObject({ isError: true });
+    expect(texts(results).slice(1)).toEqual([expect.stringContaining('The device refuses it.'), '[1]\n']);
   });
 
   test.runIf(ON_LINUX)('ends with the run, with all its processes', async () => {

@@ -1,4 +1,5 @@
 import type { HeldProcess } from '@treadle/core';
+import { DeniedError } from '../denied.ts';
 import type { ExecOps, ExecRequest, Execution, Exit } from '../ops.ts';
 import { newMark, withShell } from './programs.ts';
 
@@ -83,8 +84,7 @@ export async function openSession(exec: ExecOps, place: SessionPlace): Promise<S
       signal.addEventListener('abort', stop);
       try {
         if (signal.aborted) stop();
-        // If the shell has ended, `ended` says so.
-        else await current.execution.write(scriptFor(command, current.id, traceparent)).catch(() => {});
+        else await current.execution.write(scriptFor(command, current.id, traceparent)).catch(unlessDenied);
         const result = await done.promise;
         if (result.type !== 'done') await end();
         return result;
@@ -98,6 +98,11 @@ export async function openSession(exec: ExecOps, place: SessionPlace): Promise<S
       await exec.killMarked(mark);
     },
   };
+}
+
+/** If the shell has ended, `ended` says so. The place of the shell may refuse a command. */
+function unlessDenied(error: unknown): void {
+  if (error instanceof DeniedError) throw error;
 }
 
 /** `command` keeps a shell other than bash alive after a syntax error. */
