@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { homedir } from 'node:os';
-import type { Policy } from '@treadle/core';
+import type { Policy, Touch } from '@treadle/core';
 import type { CommandFacts, PolicyRules } from '@treadle/core/policy';
 import {
   DeniedError,
@@ -111,28 +111,38 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
     await one?.close();
   }
 
-  /** Throws if the policy does not allow a command. */
-  async function judge(command: string): Promise<void> {
+  /** Throws if the policy does not allow a call of a tool of the device that would touch the same. */
+  async function judge(tool: 'read' | 'write' | 'bash', ...touches: readonly Touch[]): Promise<void> {
+    const { effect, permission } = AS_TOOL[tool];
     const call = {
       id: '',
-      name: 'bash',
+      name: tool,
       input: {},
-      effect: 'once',
+      effect,
       client: false,
-      touches: [{ type: 'command', command }],
-      permissions: ['shell'],
+      touches,
+      permissions: [permission],
       operation: undefined,
-      ...(exec.sandbox && { sandbox: exec.sandbox.promises }),
+      ...(tool === 'bash' && exec.sandbox && { sandbox: exec.sandbox.promises }),
     } as const;
     const context = { runId: 'ops', turn: 1, context: undefined, signal: new AbortController().signal };
     const [verdict] = await judging.judge([call], context);
-    if (verdict?.type !== 'allow') throw new DeniedError(verdict?.reason ?? 'The device does not allow this program.');
+    if (verdict?.type !== 'allow') throw new DeniedError(verdict?.reason ?? 'The device does not allow it.');
+  }
+
+  /** What is denied is denied by `files`, too. They know nothing of what is asked about. */
+  async function judgePath(tool: 'read' | 'write', path: string): Promise<void> {
+    if (settings.onAsk === 'deny') await judge(tool, { type: tool, path });
   }
 
   const handlers: Readonly<Record<string, Handler>> = {
     stat: async ({ path }: { readonly path: string }) => ({ ...(await files.stat(path)) }),
-    list: async ({ path }: { readonly path: string }) => ({ entries: await files.list(path) }),
+    async list({ path }: { readonly path: string }) {
+      await judgePath('read', path);
+      return { entries: await files.list(path) };
+    },
     async open({ path }: { readonly path: string }) {
+      await judgePath('read', path);
       const file = await files.open(path);
       const { handle, ...status } = file;
       return { file: add({ usedAt: Date.now(), close: () => handle.close(), file } as OpenedFile), ...status };
@@ -172,14 +182,17 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
       const content =
         upload === undefined ? Buffer.from(data, 'base64') : Buffer.concat(find<Upload>(upload, 'upload').parts);
       if (upload !== undefined) open.delete(upload);
+      await judgePath('write', path);
       await files.write(path, content, options);
       return {};
     },
     async remove({ path, options }: { readonly path: string; readonly options?: WriteOptions }) {
+      await judgePath('write', path);
       await files.remove(path, options);
       return {};
     },
     async rename({ from, to }: { readonly from: string; readonly to: string }) {
+      for (const path of [from, to]) await judgePath('write', path);
       await files.rename(from, to);
       return {};
     },
@@ -201,7 +214,7 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
         ...(mark !== undefined && { mark }),
         ...(env && { env: Object.fromEntries(Object.entries(env).map(([name, value]) => [name, value ?? undefined])) }),
       };
-      await judge(argv.map(quoted).join(' '));
+      await judge('bash', { type: 'command', command: argv.map(quoted).join(' ') });
       const inRoom = room === undefined ? {} : { room: find<OpenedRoom>(room, 'room').room };
       const execution = await exec.start({ ...rest, ...inRoom });
       const output = execution.output[Symbol.asyncIterator]();
@@ -221,7 +234,7 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
     async input({ execution: id, text }: { readonly execution: string; readonly text: string }) {
       const { execution, isShell } = find<Program>(id, 'program');
       // A session of the tool bash gets its commands so.
-      if (isShell) await judge(text);
+      if (isShell) await judge('bash', { type: 'command', command: text });
       await execution.write(text);
       return {};
     },
@@ -272,6 +285,12 @@ export function operations(settings: ToolSettings, { files, exec }: Ops, judging
     },
   };
 }
+
+const AS_TOOL = {
+  read: { effect: 'pure', permission: 'file_read' },
+  write: { effect: 'idempotent', permission: 'file_write' },
+  bash: { effect: 'once', permission: 'shell' },
+} as const;
 
 /** The capability of an operation. Others read files. */
 const NEEDS: Readonly<Record<string, string>> = {

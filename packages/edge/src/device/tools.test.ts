@@ -183,6 +183,23 @@ describe('a call', () => {
     await on.operate('input', { execution: other, text: 'factor' });
   });
 
+  it('is refused so too if the device asks about files, and nobody is there', async () => {
+    writeFileSync(join(root, 'outside'), 'x');
+    writeFileSync(join(root, 'work', 'inside'), 'x');
+    const on = runner({ onAsk: 'deny' });
+    for (const [op, args] of [
+      ['open', { path: join(root, 'outside') }],
+      ['list', { path: root }],
+      ['write', { path: 'inside', data: '' }],
+      ['remove', { path: 'inside' }],
+      ['rename', { from: 'inside', to: 'other' }],
+    ] as const)
+      await expect(on.operate(op, args), op).rejects.toThrow('nobody is there');
+    expect(await on.operate('open', { path: 'inside' })).toMatchObject({ type: 'file' });
+    expect(await on.operate('list', { path: '.' })).toMatchObject({ entries: [{}] });
+    expect(await runner().operate('open', { path: join(root, 'outside') })).toMatchObject({ type: 'file' });
+  });
+
   it('counts for a rate only if its own policy has one', async () => {
     const outcomes = (on: Runner): Promise<readonly Outcome[]> =>
       Promise.all(Array.from({ length: 12 }, () => call(on, 'glob', { pattern: '*' })));
