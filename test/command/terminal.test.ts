@@ -56,7 +56,7 @@ describe('chat --plain', () => {
     );
     await shows('> ');
     type('look\r');
-    await shows('read wants to run with {"path":"notes.txt"}\n  reads notes.txt\n');
+    await shows('read wants to run\n  reads notes.txt\n');
     await shows('Allow it? [y/N/e] ');
     expect(screen()).not.toContain(play.nonce);
     type('y\r');
@@ -72,6 +72,26 @@ describe('chat --plain', () => {
     type('/exit\r');
     expect(await exit).toBe(0);
     expect(JSON.stringify(server.requests[3]!.messages.at(-1))).toContain('The user said no.');
+  });
+
+  test('--plain shows a change as a diff in its decision', async () => {
+    const edit = { path: 'notes.txt', old_text: 'the word', new_text: 'a word' };
+    const { type, shows, exit, screen } = await open(
+      [READ, { calls: [{ name: 'edit', arguments: JSON.stringify(edit) }] }, { text: ['Left.'] }],
+      'chat',
+      '--plain',
+    );
+    await shows('> ');
+    type('go\r');
+    await shows('Allow it? [y/N/a/e] ');
+    expect(screen()).toContain(
+      `edit wants to run\n  notes.txt +1 -1\n  1 - the word is ${play.nonce}\n  1 + a word is ${play.nonce}\n  reads notes.txt\n`,
+    );
+    type('n\r');
+    await shows('Left.');
+    await shows('\n> ');
+    type('/exit\r');
+    expect(await exit).toBe(0);
   });
 
   test('sends text that is typed during a run to the model in that run', async () => {

@@ -286,7 +286,7 @@ function openDialogue(
 ): Dialogue {
   const { history, onTerminal, isPlain, session, used, isPlanning, ...callbacks } = options;
   if (!onTerminal) return pipedDialogue(io);
-  if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, history);
+  if (isPlain || io.env['TERM'] === 'dumb') return lineDialogue(io, { history, changes: callbacks.changes });
   return screenDialogue(io, {
     history,
     ...callbacks,

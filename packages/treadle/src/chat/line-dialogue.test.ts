@@ -146,9 +146,11 @@ describe('the history', () => {
     dialogue.close();
     const added: string[] = [];
     dialogue = lineDialogue(io, {
-      entries: ['old', 'two\nlines'],
-      add: (text) => void added.push(text),
-      saved: async () => undefined,
+      history: {
+        entries: ['old', 'two\nlines'],
+        add: (text) => void added.push(text),
+        saved: async () => undefined,
+      },
     });
     const first = dialogue.nextMessage();
     await type('new\r');

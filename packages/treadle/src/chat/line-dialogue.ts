@@ -1,10 +1,12 @@
 import type { Transform } from 'node:stream';
-import { clearScreenDown, createInterface, cursorTo, moveCursor } from 'node:readline';
-import { askApproval, askQuestion } from '../run/ask-approval.ts';
+import { clearScreenDown, createInterface, cursorTo, moveCursor, type Interface } from 'node:readline';
+import { askApproval, askQuestion, shortRequestLines, type Prompter } from '../run/ask-approval.ts';
+import { paintLine } from '../screen/spans.ts';
 import type { Io } from '../terminal/io.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import { oneLine, printable } from '../terminal/printable.ts';
 import { lineRun, type Dialogue, type StartedRun } from './dialogue.ts';
+import type { CallChanges } from './file-changes.ts';
 import { MAX_ENTRIES, NO_HISTORY, type ChatHistory } from './history.ts';
 import { PASTE_OFF, PASTE_ON, pasteFilter } from '../terminal/paste.ts';
 
@@ -21,25 +23,21 @@ const LINE_BREAK = '␤';
  * 3. Text that was typed before an approval or an answer was asked for never gives it.
  * 4. A pasted text of several lines is one message. The editor shows a mark in its place.
  */
-export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogue {
+export function lineDialogue(
+  io: Io,
+  {
+    history = NO_HISTORY,
+    changes,
+  }: {
+    readonly history?: ChatHistory | undefined;
+    /** Shows what calls change. */
+    readonly changes?: CallChanges | undefined;
+  } = {},
+): Dialogue {
   const { stdin, stdout } = io;
   const canPaste = io.env['TERM'] !== 'dumb';
-  /** The texts of the marks in the typed line. */
-  const pasted = new Map<string, string>();
-  const keys = keysOf(stdin, (text) => {
-    const trimmed = text.replace(/\n$/, '');
-    const lines = trimmed.split('\n').length;
-    if (lines === 1) return printable(trimmed.replaceAll('\t', '  '));
-    const mark = `[paste ${pasted.size + 1}: ${lines} lines]`;
-    pasted.set(mark, trimmed);
-    return mark;
-  });
-  /** What a line of the editor stands for. */
-  const textOf = (line: string): string => {
-    let text = line.replaceAll(LINE_BREAK, '\n');
-    for (const [mark, content] of pasted) text = text.replace(mark, () => content);
-    return text;
-  };
+  const pasted = pastedTexts();
+  const keys = keysOf(stdin, pasted.add);
   const reader = createInterface({
     input: keys,
     output: stdout,
@@ -57,31 +55,9 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
   let run: StartedRun | undefined;
   /** Lines that were entered before they were asked for, such as the rest of a pasted text. */
   const early: string[] = [];
-  let held = '';
-  let atLineStart = true;
 
   const typing = (): boolean => run !== undefined && asked === undefined && reader.line !== '';
-  const write = (text: string): void => {
-    if (typing()) {
-      held += text;
-      return;
-    }
-    stdout.write(text);
-    if (text !== '') atLineStart = text.endsWith('\n');
-  };
-  const release = (): void => {
-    if (held === '') return;
-    const text = held;
-    held = '';
-    if (reader.line !== '') eraseTyped();
-    write(text);
-  };
-  /** Clears the typed line from the screen only. The editor prints it again with the next prompt. */
-  const eraseTyped = (): void => {
-    moveCursor(stdout, 0, -reader.getCursorPos().rows);
-    cursorTo(stdout, 0);
-    clearScreenDown(stdout);
-  };
+  const output = heldOutput(stdout, { isHeld: typing, reader });
   const clearTyped = (): void => {
     reader.write(null, { ctrl: true, name: 'e' });
     reader.write(null, { ctrl: true, name: 'u' });
@@ -93,45 +69,40 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
     reader.setPrompt('');
     // The user did not press Enter.
     if (line === undefined) stdout.write('\n');
-    atLineStart = true;
+    output.isAtLineStart = true;
     resolve(line);
-  };
-  const startLine = (): void => {
-    release();
-    if (!atLineStart) stdout.write('\n');
-    atLineStart = true;
   };
   const ask = (prompt: string): Promise<string | undefined> => {
     asksMessage = prompt === PROMPT;
     if (closed) return Promise.resolve(undefined);
-    startLine();
+    output.startLine();
     reader.setPrompt(prompt);
     reader.prompt(true);
     return new Promise((resolve) => {
       asked = resolve;
     });
   };
-  const prompter = { writeLine: (line: string): void => write(`${line}\n`), ask };
+  const prompter = { writeLine: (line: string): void => output.write(`${line}\n`), ask };
   const startAsking = (): void => {
     if (!closed) clearTyped();
-    startLine();
+    output.startLine();
   };
 
   const isAnswer = (): boolean => asked !== undefined && !asksMessage;
   reader.on('line', (line) => {
-    atLineStart = true;
-    const text = textOf(line);
+    output.isAtLineStart = true;
+    const text = pasted.textOf(line);
     pasted.clear();
     if (text.trim() !== '' && !isAnswer()) history.add(text);
     if (asked) answer(text);
     else if (!run) early.push(text);
     else if (text.trim() !== '') run.steer(text);
-    release();
+    output.release();
   });
   // Called before `line`, with the newest line first.
   reader.on('history', (lines: string[]) => {
     if (isAnswer()) lines.shift();
-    else if (lines[0] !== undefined) lines[0] = inOneLine(textOf(lines[0]));
+    else if (lines[0] !== undefined) lines[0] = inOneLine(pasted.textOf(lines[0]));
   });
   reader.on('SIGINT', () => {
     if (run) {
@@ -143,14 +114,11 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
   });
   // Runs before the editor prints the first key, so that the typed line starts on a new line.
   const onKeyBefore = (text: string | undefined): void => {
-    if (run && !asked && reader.line === '' && !atLineStart && text && text >= ' ') {
-      stdout.write('\n');
-      atLineStart = true;
-    }
+    if (run && !asked && reader.line === '' && text && text >= ' ') output.startLine();
   };
   // Runs after the editor has handled the key: the typed line may be empty again.
   const onKeyAfter = (): void => {
-    if (!typing()) release();
+    if (!typing()) output.release();
   };
   keys.prependListener('keypress', onKeyBefore).on('keypress', onKeyAfter);
   reader.on('close', () => {
@@ -158,7 +126,7 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
     keys.off('keypress', onKeyBefore).off('keypress', onKeyAfter);
     stdin.unpipe(keys).pause();
     if (canPaste) stdout.write(PASTE_OFF);
-    release();
+    output.release();
     answer(undefined);
     run?.leave?.();
   });
@@ -173,12 +141,88 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
         started.interrupt.signal.removeEventListener('abort', onAbort);
         run = undefined;
       };
-      const shown = { writeText: (text: string): void => write(printable(text)), writeLine: prompter.writeLine };
+      const shown = { writeText: (text: string): void => output.write(printable(text)), writeLine: prompter.writeLine };
       return lineRun(shown, { colours: coloursFor(stdout, io.env), width: stdout.columns ?? 120, end });
     },
+    ...lineAsking({ prompter, startAsking, changes, width: () => (stdout.columns ?? 80) - 1 }),
+    writeLine: prompter.writeLine,
+    showEarlier({ asked, reply }) {
+      prompter.writeLine(`${PROMPT}${oneLine(asked, EARLIER_CHARS)}`);
+      if (reply !== '') prompter.writeLine(printable(reply));
+    },
+    outlivesInterrupt: true,
+    close: () => reader.close(),
+  };
+}
+
+interface HeldOutput {
+  write(text: string): void;
+  /** Writes what was held back. */
+  release(): void;
+  /** The same, and what follows begins a line. */
+  startLine(): void;
+  isAtLineStart: boolean;
+}
+
+/** Output that is held back while the user types a line. */
+function heldOutput(
+  stdout: Io['stdout'],
+  { isHeld, reader }: { readonly isHeld: () => boolean; readonly reader: Interface },
+): HeldOutput {
+  let held = '';
+  /** Clears the typed line from the screen only. The editor prints it again with the next prompt. */
+  const eraseTyped = (): void => {
+    moveCursor(stdout, 0, -reader.getCursorPos().rows);
+    cursorTo(stdout, 0);
+    clearScreenDown(stdout);
+  };
+  const output: HeldOutput = {
+    isAtLineStart: true,
+    write(text) {
+      if (isHeld()) {
+        held += text;
+        return;
+      }
+      stdout.write(text);
+      if (text !== '') output.isAtLineStart = text.endsWith('\n');
+    },
+    release() {
+      if (held === '') return;
+      const text = held;
+      held = '';
+      if (reader.line !== '') eraseTyped();
+      output.write(text);
+    },
+    startLine() {
+      output.release();
+      if (!output.isAtLineStart) stdout.write('\n');
+      output.isAtLineStart = true;
+    },
+  };
+  return output;
+}
+
+/** What the user is asked, as lines. */
+function lineAsking({
+  prompter,
+  startAsking,
+  changes,
+  width,
+}: {
+  readonly prompter: Prompter;
+  readonly startAsking: () => void;
+  readonly changes: CallChanges | undefined;
+  readonly width: () => number;
+}): Pick<Dialogue, 'approve' | 'answer' | 'confirm' | 'choose'> {
+  const { ask, writeLine } = prompter;
+  return {
     async approve(request, _others, explain) {
       startAsking();
-      return askApproval(request, prompter, explain);
+      const preview = changes?.preview(request.call, width());
+      const shown = preview ? { ...request, call: { ...request.call, ...preview.call } } : request;
+      const [head = '', ...rest] = shortRequestLines(shown, Date.now());
+      const lines = [head, ...(preview?.lines ?? []).map((line) => paintLine(line, undefined)), ...rest];
+      return askApproval(request, prompter, { explain, lines });
     },
     async answer(request, rejected) {
       startAsking();
@@ -190,17 +234,33 @@ export function lineDialogue(io: Io, history: ChatHistory = NO_HISTORY): Dialogu
     },
     async choose(title, choices) {
       startAsking();
-      for (const [index, choice] of choices.entries()) prompter.writeLine(`${index + 1} ${choice}`);
+      for (const [index, choice] of choices.entries()) writeLine(`${index + 1} ${choice}`);
       const number = Number((await ask(`${title} [1-${choices.length}] `))?.trim() || NaN);
       return Number.isInteger(number) && number >= 1 && number <= choices.length ? number - 1 : undefined;
     },
-    writeLine: prompter.writeLine,
-    showEarlier({ asked, reply }) {
-      prompter.writeLine(`${PROMPT}${oneLine(asked, EARLIER_CHARS)}`);
-      if (reply !== '') prompter.writeLine(printable(reply));
+  };
+}
+
+/** Pasted texts of several lines, which the typed line has a mark for. */
+function pastedTexts(): { add(text: string): string; textOf(line: string): string; clear(): void } {
+  const texts = new Map<string, string>();
+  return {
+    /** What the line editor gets. */
+    add(text) {
+      const trimmed = text.replace(/\n$/, '');
+      const lines = trimmed.split('\n').length;
+      if (lines === 1) return printable(trimmed.replaceAll('\t', '  '));
+      const mark = `[paste ${texts.size + 1}: ${lines} lines]`;
+      texts.set(mark, trimmed);
+      return mark;
     },
-    outlivesInterrupt: true,
-    close: () => reader.close(),
+    /** What a line of the editor stands for. */
+    textOf(line) {
+      let text = line.replaceAll(LINE_BREAK, '\n');
+      for (const [mark, content] of texts) text = text.replace(mark, () => content);
+      return text;
+    },
+    clear: () => texts.clear(),
   };
 }
 

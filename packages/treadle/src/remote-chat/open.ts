@@ -48,15 +48,16 @@ export async function chatWithServer(options: RemoteOptions, io: Io): Promise<nu
   const history = onTerminal ? await openHistory(options.store) : undefined;
   const status = (): string =>
     [server.url, modelOf(chat), ...(chat.used.tokens > 0 ? [usedText(chat.used)] : [])].join(' · ');
+  const changes = changesElsewhere();
   const dialogue: Dialogue = !onTerminal
     ? pipedDialogue(io)
     : options.isPlain || io.env['TERM'] === 'dumb'
-      ? lineDialogue(io, history)
+      ? lineDialogue(io, { history, changes })
       : screenDialogue(io, {
           history,
           status,
           savesRules: false,
-          changes: changesElsewhere(),
+          changes,
           complete: async (text, at) => completeRemoteCommand(text.slice(0, at), chat),
         });
   const chat: RemoteChat = {

@@ -24,9 +24,12 @@ const KEYS = {
 export async function askApproval(
   request: ApprovalRequest,
   { writeLine, ask }: Prompter,
-  explain?: ExplainRequest,
+  {
+    explain,
+    lines = requestLines(request),
+  }: { readonly explain?: ExplainRequest | undefined; readonly lines?: readonly string[] } = {},
 ): Promise<Decision> {
-  for (const line of requestLines(request)) writeLine(line);
+  for (const line of lines) writeLine(line);
   const when = request.eachTime ? 'eachTime' : 'once';
   for (let prompt: string = QUESTION[when]; ;) {
     const answer = (await ask(prompt))?.trim().toLowerCase();

@@ -137,7 +137,7 @@ export async function runAndReport(options: {
         events?.add(item);
       },
       ...(canAsk && {
-        approve: (request) => askApproval(request, { writeLine, ask }, explain),
+        approve: (request) => askApproval(request, { writeLine, ask }, { explain }),
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
       ...(values.yes && { approve: approveByFlag }),

@@ -78,7 +78,7 @@ export async function callOnce(options: {
         if (item.type === 'call-answered') answered = item;
       },
       ...(canAsk && {
-        approve: (request) => askApproval(request, { writeLine, ask }, explain),
+        approve: (request) => askApproval(request, { writeLine, ask }, { explain }),
         answer: (request, rejected) => askQuestion(request, { writeLine, ask }, rejected),
       }),
       ...(values.yes && { approve: approveByFlag }),
