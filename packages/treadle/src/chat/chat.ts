@@ -16,6 +16,7 @@ import { resolveContext } from '../config/context.ts';
 import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
 import { openSession, type Session } from '../run/session.ts';
+import { lineOf, lineText, wrapLine } from '../screen/spans.ts';
 import { coloursFor } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { version } from '../version.ts';
@@ -91,14 +92,23 @@ export const chatCommand: Command = defineCommand({
       writeLine: (line) => writeLine(line),
     });
     const shownBelow = onTerminal ? [session.place.sandbox, session.place.instructions] : [];
+    const columns = io.stdout.columns ?? 80;
+    const inLines = (text: string): string =>
+      onTerminal
+        ? wrapLine(lineOf(text), columns - 1)
+            .map(lineText)
+            .join('\n')
+        : text;
+    // Notices may have commands to copy, which the terminal wraps.
     for (const text of session.notices) if (!shownBelow.includes(text)) io.stderr.write(`${text}\n`);
-    io.stdout.write(`Treadle ${version()}, model ${session.options.model.id}, in ${session.context.folder}\n`);
+    const { context, options } = session;
+    io.stdout.write(`${inLines(`Treadle ${version()}, model ${options.model.id}, in ${context.folder}`)}\n`);
     if (onTerminal) {
-      for (const line of firstLines(session, io.stdout.columns ?? 80)) io.stdout.write(`${line}\n`);
-      io.stdout.write('Type a message, /help for help, Ctrl-D to leave.\n');
+      for (const line of firstLines(session, columns)) io.stdout.write(`${line}\n`);
+      io.stdout.write(`${inLines('Type a message, /help for help, Ctrl-D to leave.')}\n`);
     }
-    const last = values.continue ? await lastConversation(session.store, session.context.loaded.config) : undefined;
-    if (values.continue) io.stderr.write(`${continueText(last)}\n`);
+    const last = values.continue ? await lastConversation(session.store, context.loaded.config) : undefined;
+    if (values.continue) io.stderr.write(`${inLines(continueText(last))}\n`);
 
     const history = onTerminal ? await openHistory(session.context.store) : undefined;
     const titles = await openTitles(session.context.store);

@@ -28,7 +28,7 @@ export function globalHelp(commands: readonly Pick<CommandGroup, 'name' | 'summa
       'results to the model, until the task is done.',
     `Commands:\n${columns(commands.map((command) => [command.name, command.summary]))}`,
     `Flags:\n${flagLines({ help: HELP_FLAG, version: { type: 'switch', help: 'Show the version' } })}`,
-    '"treadle <command> --help" shows the flags of a command.',
+    '"treadle" alone starts a chat, on a terminal. "treadle <command> --help" shows the flags of a command.',
   ].join('\n\n');
 }
 
