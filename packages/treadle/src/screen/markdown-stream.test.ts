@@ -86,6 +86,30 @@ describe.each([1, 13, 100_000])('in pieces of %d, a long block is whole and in o
   });
 });
 
+test.each([1, 13])('a long paragraph is settled in full rows while it arrives, in pieces of %d', (size) => {
+  const words = numbered(200, (index) => (index % 7 === 0 ? `**bold ${index}**` : `\`word\` ${index}`));
+  const text = words.join(' ');
+  const stream = markdownStream();
+  const lines = [];
+  let most = 0;
+  for (let at = 0; at < text.length; at += size) {
+    lines.push(...stream.add(text.slice(at, at + size), OPTIONS));
+    most = Math.max(most, stream.tail(OPTIONS).length);
+  }
+  expect(most).toBeLessThan(10);
+  lines.push(...stream.end(OPTIONS));
+  const whole = markdownStream();
+  expect(lines).toEqual([...whole.add(text, OPTIONS), ...whole.end(OPTIONS)]);
+});
+
+test.each([
+  ['a style', '**', '**'],
+  ['a link', '[', '](http://x.example/)'],
+])('%s over many rows is whole', (_, before, after) => {
+  const text = `${before}${numbered(40, (index) => `word${index}`).join(' ')}${after} end`;
+  expect(shown(text, 3).join(' ')).toEqual(shown(text, 10_000).join(' '));
+});
+
 test('the tail is what may still change', () => {
   const stream = markdownStream();
   expect(stream.add('one\n\ntw', OPTIONS).map(lineText)).toEqual(['one']);

@@ -1,6 +1,7 @@
+import { isDeepStrictEqual } from 'node:util';
 import type { Token, Tokens } from 'marked';
 import { blockLines, blocksLines, tokensIn, type MarkdownOptions } from './markdown.ts';
-import type { Line } from './spans.ts';
+import { lineText, type Line } from './spans.ts';
 
 /**
  * Markdown that arrives in pieces. Blocks that cannot change any more are settled: their lines are returned once. Only the
@@ -18,6 +19,10 @@ export interface MarkdownStream {
 /** A block with more source than this is settled in parts. */
 const MAX_TAIL_CHARS = 2_000;
 const MAX_TAIL_LINES = 12;
+/** A paragraph of more rows is settled row by row, so that its beginning can be read while it is being written. */
+const MAX_TAIL_ROWS = 6;
+/** What may be the beginning of a style or a link, whose end has not arrived. */
+const OPEN_MARK = /[*`~[]|(?<!\w)_/;
 const BLOCK_START_CHARS = 8;
 /** So many lines of code that are settled are read again with those after them, because a comment may go on. */
 const CONTEXT_LINES = 30;
@@ -29,6 +34,8 @@ export function markdownStream(): MarkdownStream {
   /** `source` goes on with a block that is partly settled. */
   let goesOn = false;
   let hasSettled = false;
+  /** Rows of a paragraph could not be settled, and are tried again when the source is longer than this. */
+  let triedAt = 0;
   let cached: { readonly width: number; readonly lines: readonly Line[] } | undefined;
 
   const blocks = (text: string): readonly Token[] => tokensIn(text).filter(({ type }) => type !== 'space');
@@ -72,6 +79,26 @@ export function markdownStream(): MarkdownStream {
     if (token?.type === 'table') return cut(/^[^\n]*\n[^\n]*\n/.exec(head + source)?.[0] ?? '', options);
     return cut('', options);
   };
+  /** Settles the first rows of a paragraph, if the rest looks the same without them. */
+  const settleRows = (options: MarkdownOptions): readonly Line[] => {
+    const [token, ...others] = blocks(source);
+    if (head !== '' || token?.type !== 'paragraph' || others.length > 0) return [];
+    const rowsOf = (text: string): readonly Line[] => blocksLines(blocks(text), options);
+    const rows = rowsOf(source);
+    const spaces = [...source.matchAll(/ (?=[^ ])/g)].map(({ index }) => index + 1);
+    for (let count = rows.length - 2; count > 0; count--) {
+      const end = spaces[lastIndexWhere(spaces, (at) => rowsOf(source.slice(0, at)).length <= count)];
+      if (end === undefined) continue;
+      const [first, rest] = [rowsOf(source.slice(0, end)), rowsOf(source.slice(end))];
+      if (!isDeepStrictEqual([...first, ...rest], rows)) continue;
+      if (first.some((line) => OPEN_MARK.test(lineText(line)))) continue;
+      const lines = settle(blocks(source.slice(0, end)), options);
+      source = source.slice(end);
+      goesOn = true;
+      return lines;
+    }
+    return [];
+  };
   const settleItems = (list: Tokens.List, options: MarkdownOptions): readonly Line[] => {
     const done = list.items.slice(0, -1);
     const length = done.reduce((sum, { raw }) => sum + raw.length, source.indexOf(list.items[0]!.raw));
@@ -103,6 +130,11 @@ export function markdownStream(): MarkdownStream {
       // The beginning of a line says whether it begins a block.
       const isBlockStart = text.includes('\n') || source.length - source.lastIndexOf('\n') <= BLOCK_START_CHARS;
       const lines = isBlockStart ? settleWhole(options) : [];
+      if (lines.length === 0 && source.length > Math.max(MAX_TAIL_ROWS * options.width, triedAt)) {
+        const rows = settleRows(options);
+        triedAt = rows.length > 0 ? 0 : source.length + options.width;
+        if (rows.length > 0) return rows;
+      }
       const isLong = source.length > MAX_TAIL_CHARS || source.split('\n').length > MAX_TAIL_LINES;
       return isLong ? [...lines, ...settlePart(options)] : lines;
     },
@@ -119,6 +151,17 @@ export function markdownStream(): MarkdownStream {
       return lines;
     },
   };
+}
+
+/** The last index of those at the beginning of a list for which something holds; -1: none. */
+function lastIndexWhere<Value>(values: readonly Value[], holds: (value: Value) => boolean): number {
+  let [from, to] = [-1, values.length - 1];
+  while (from < to) {
+    const middle = Math.ceil((from + to) / 2);
+    if (holds(values[middle]!)) from = middle;
+    else to = middle - 1;
+  }
+  return from;
 }
 
 /** How many lines of a block are those of its head. */
