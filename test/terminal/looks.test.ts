@@ -113,6 +113,7 @@ test('over a slow line nothing piles up, and the screen is right in the end', as
   const shown = await all.open([{ hang: '' }, { text: words.map((word) => `${word} `) }]);
   shown.say('go');
   await shown.shows('Esc stops');
+  await all.server.answered(1);
   const resume = shown.stall();
   const before = shown.written();
   shown.say('more');
