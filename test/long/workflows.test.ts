@@ -281,6 +281,14 @@ outputs: { each: "\${{ steps.each.output }}" }
   process.stdout.write(`${Math.round(process.cpuUsage(started).user / 1_000)} ms CPU\n`);
 });
 
+test('an expression that takes too long is stopped', async () => {
+  const list = JSON.stringify(Array.from({ length: 5_000 }, (_, n) => n));
+  const slow = 'steps.list.output.map(x, steps.list.output.filter(y, y > x).size())';
+  const steps = `  - { id: list, action: transform, value: ${list} }\n  - { id: slow, action: transform, value: "\${{ ${slow} }}" }`;
+  const { outcome } = await finish([workflow(`name: slow\ndescription: x\nsteps:\n${steps}`)]);
+  expect(outcome).toMatchObject({ error: { message: expect.stringContaining('took longer than 1 second') } });
+});
+
 describe('ten approvals in different branches', () => {
   const steps = Array.from(
     { length: 10 },

@@ -22,8 +22,12 @@ async function commandFacts(input: {
 }
 
 /** CEL is loaded only for workflows. */
-async function evaluate(input: Parameters<typeof evaluateAll>[0]): Promise<ReturnType<typeof evaluateAll>> {
+async function evaluate(
+  input: Parameters<typeof evaluateAll>[0],
+  begin: () => void,
+): Promise<ReturnType<typeof evaluateAll>> {
   const expressions = await import('../workflows/expressions.ts');
+  begin();
   return expressions.evaluateAll(input);
 }
 
@@ -39,5 +43,5 @@ export const JOBS: {
   readonly selectPaths: typeof selectPaths;
 } = { applyEdits, applyHunks, commandFacts, evaluateAll: evaluate, nearestBlock, pdfText, searchTexts, selectPaths };
 
-export type Job = (input: never) => unknown;
+export type Job = (input: never, begin: () => void) => unknown;
 export type Jobs = typeof JOBS;

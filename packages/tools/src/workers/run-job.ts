@@ -26,21 +26,26 @@ export class JobError extends Error {
   override readonly name = 'JobError';
 }
 
+/** A job had a time limit, and took longer. */
+export class JobTimeout extends JobError {}
+
 type InputOf<K extends keyof Jobs> = Parameters<Jobs[K]>[0];
 type OutputOf<K extends keyof Jobs> = Awaited<ReturnType<Jobs[K]>>;
 
 /**
  * Runs a job in a worker thread. If the signal aborts first, the thread is terminated, whatever it is doing. Rejects with the
- * reason of the signal, or with a `JobError`.
+ * reason of the signal, or with a `JobError`. `limitMs`: how long the job itself may take, without the start of the thread: on a busy
+ * machine that takes seconds. Then it rejects with a `JobTimeout`. The job has to call `begin`.
  */
 export async function runJob<K extends keyof Jobs>(
   job: K,
   input: InputOf<K>,
   signal: AbortSignal,
+  limitMs?: number,
 ): Promise<OutputOf<K>> {
   await turn(signal);
   try {
-    return (await runIn(idle.pop() ?? startWorker(), { job, input }, signal)) as OutputOf<K>;
+    return (await runIn(idle.pop() ?? startWorker(), { job, input }, { signal, limitMs })) as OutputOf<K>;
   } finally {
     running--;
     waiting.shift()?.();
@@ -67,7 +72,12 @@ async function turn(signal: AbortSignal): Promise<void> {
   running++;
 }
 
-async function runIn(worker: Worker, request: Request, signal: AbortSignal): Promise<unknown> {
+interface Limits {
+  readonly signal: AbortSignal;
+  readonly limitMs: number | undefined;
+}
+
+async function runIn(worker: Worker, request: Request, { signal, limitMs }: Limits): Promise<unknown> {
   worker.ref();
   const { promise, resolve, reject } = Promise.withResolvers<unknown>();
   const onAbort = (): void => reject(signal.reason);
@@ -75,7 +85,14 @@ async function runIn(worker: Worker, request: Request, signal: AbortSignal): Pro
   const onError = (error: Error & { code?: string }): void =>
     reject(new JobError(error.code === 'ERR_WORKER_OUT_OF_MEMORY' ? 'It takes too much memory.' : error.message));
   let isFree = false;
+  let timer: NodeJS.Timeout | undefined;
   const onMessage = (reply: Reply): void => {
+    if ('hasBegun' in reply) {
+      const stop = (): void => reject(new JobTimeout('It takes too long.'));
+      // The answer may have arrived while this thread was busy.
+      if (limitMs !== undefined) timer = setTimeout(() => setImmediate(stop), limitMs);
+      return;
+    }
     isFree = true;
     if ('value' in reply) resolve(reply.value);
     else reject(new JobError(reply.problem));
@@ -87,6 +104,7 @@ async function runIn(worker: Worker, request: Request, signal: AbortSignal): Pro
     worker.postMessage(request);
     return await promise;
   } finally {
+    clearTimeout(timer);
     signal.removeEventListener('abort', onAbort);
     worker.off('message', onMessage).off('error', onError).off('exit', onExit);
     if (isFree && idle.length < MAX_IDLE) {

@@ -1,6 +1,6 @@
-import { runJob } from '../workers/run-job.ts';
 import type { CompiledStep, Flow, Level } from './definition.ts';
-import { EVALUATE_MS, MissingValue, namesIn, valueAt, type Template } from './expressions.ts';
+import { evaluate } from './evaluate.ts';
+import { MissingValue, namesIn, valueAt, type Template } from './expressions.ts';
 
 /*
  * What a workflow would do, without doing it. Values that depend on what a tool, an agent or a person returns are not known: they
@@ -149,12 +149,6 @@ async function evaluated(known: Known, template: Extract<Template, { type: 'path
       throw error;
     }
   }
-  const { e } = (await runJob(
-    'evaluateAll',
-    { expressions: { e: text }, values },
-    AbortSignal.timeout(EVALUATE_MS),
-  )) as {
-    e: unknown;
-  };
+  const { e } = await evaluate({ e: text }, values);
   return e;
 }

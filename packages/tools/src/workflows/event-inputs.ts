@@ -1,5 +1,5 @@
-import { runJob } from '../workers/run-job.ts';
-import { celIn, compileValue, EVALUATE_MS, namesIn } from './expressions.ts';
+import { evaluate } from './evaluate.ts';
+import { celIn, compileValue, namesIn } from './expressions.ts';
 import { lookedUp } from './program.ts';
 
 /* The inputs of a workflow or an agent that an event starts: values with expressions that see `event`. */
@@ -21,9 +21,7 @@ export async function inputsForEvent(inputs: EventInputs, event: unknown): Promi
   const compiled = compileValue(inputs, [], () => {});
   const texts = [...new Set(celIn(compiled).map(({ text }) => text))];
   const expressions = Object.fromEntries(texts.map((text, index) => [`e${index}`, text]));
-  const evaluating =
-    texts.length > 0 && runJob('evaluateAll', { expressions, values: { event } }, AbortSignal.timeout(EVALUATE_MS));
-  const found = (await evaluating) || {};
+  const found = texts.length > 0 ? await evaluate(expressions, { event }) : {};
   const evaluated = new Map(texts.map((text, index) => [text, found[`e${index}`]]));
   return lookedUp({ inputs: null, variables: { event }, results: new Map() }, compiled, evaluated) as EventInputs;
 }

@@ -9,9 +9,8 @@ import {
   type ToolContext,
 } from '@treadle/core';
 import { branchTool } from '@treadle/core/program';
-import { runJob } from '../workers/run-job.ts';
 import type { CompiledStep, Flow } from './definition.ts';
-import { EVALUATE_MS } from './expressions.ts';
+import { evaluate } from './evaluate.ts';
 import {
   branchProgram,
   mapToolName,
@@ -332,20 +331,13 @@ function evaluateTool(): Tool {
     input: INPUT,
     effect: 'pure',
     touches: () => [],
-    async execute(input, { signal }) {
+    execute(input, { signal }) {
       const { expressions = {}, inputs, variables = {}, results = {}, ...rest } = input as Evaluation;
       const outputs = Object.entries(results).map(
         ([id, facts]) => [id, { error: null, ...facts, output: rest[`output ${id}`] ?? null }] as const,
       );
       const values = { inputs, steps: Object.fromEntries(outputs), ...variables };
-      const stop = AbortSignal.timeout(EVALUATE_MS);
-      try {
-        return await runJob('evaluateAll', { expressions, values }, AbortSignal.any([signal, stop]));
-      } catch (error) {
-        if (!stop.aborted) throw error;
-        const texts = Object.values(expressions).join(', ');
-        throw new Error(`Evaluating ${texts} took longer than ${EVALUATE_MS / 1_000} second.`, { cause: error });
-      }
+      return evaluate(expressions, values, signal);
     },
   });
 }
