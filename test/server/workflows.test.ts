@@ -148,8 +148,39 @@ describe('the workflows API', () => {
     expect((await server.send('POST', `/v1/runs/${id}/answers`, { answers })).status).toBeLessThan(300);
     await expect
       .poll(() => runOf(server, 'publish', id), POLL)
-      .toMatchObject({ status: 'completed', output: { text: 'noted out' } });
+      .toMatchObject({
+        status: 'completed',
+        output: { text: 'noted out' },
+        steps: expect.arrayContaining([
+          expect.objectContaining({
+            id: 'draft',
+            inputs: { text: 'draft of tides' },
+            output: 'noted draft of tides',
+            run: id,
+          }),
+          // It was taken in a branch.
+          expect.objectContaining({ id: 'count', inputs: { text: 'count' }, run: expect.stringContaining(`${id}.t`) }),
+        ]),
+      });
     expect(log).toEqual(['draft of tides', 'count', 'out']);
+  });
+
+  test('a run that has not begun has pending steps', async () => {
+    const server = await serve();
+    const { body } = await execute(server, 'publish', { inputs: { topic: 'tides' }, background: true });
+    const { run_id: id } = body as unknown as Run;
+    const read = store.read.bind(store);
+    store.read = async (...args) => (args[0] === id ? [] : read(...args));
+    const run = await runOf(server, 'publish', id);
+    store.read = read;
+    expect(statuses(run)).toEqual({
+      draft: 'pending',
+      discard: 'pending',
+      ok: 'pending',
+      count: 'pending',
+      out: 'pending',
+    });
+    await expect.poll(() => runOf(server, 'publish', id), POLL).toMatchObject({ status: 'waiting' });
   });
 
   test('a cancel undoes what is done, if the definition says so', async () => {

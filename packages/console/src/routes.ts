@@ -45,5 +45,6 @@ export const ROUTES: readonly Route[] = [
     badge: { scope: 'runs:read', load: () => import('./runs/waiting.ts') },
   },
   { name: 'agents', label: 'Agents', icon: 'agent', load: () => import('./agents/view.tsx') },
+  { name: 'workflows', label: 'Workflows', icon: 'branch', load: () => import('./workflows/view.tsx') },
   { name: 'devices', label: 'Devices', icon: 'device', load: () => import('./devices/view.tsx') },
 ];

@@ -49,6 +49,7 @@ export type {
   WireWaiting,
 } from './apis/runs/wire.ts';
 export type { WireSchedule, WireScheduleDeleted, WireScheduleRun, WireTriggerRun } from './apis/schedules/wire.ts';
+export type { WireWorkflow, WireWorkflowCancel, WireWorkflowRun, WireWorkflowSummary } from './apis/workflows/wire.ts';
 export type { NoteBody, WireForgotten, WireMemory, WireNoteScope } from './apis/memory/wire.ts';
 export type { WireStatus, WireToolMetrics } from './apis/metrics/wire.ts';
 export type {

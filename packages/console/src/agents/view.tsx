@@ -1,4 +1,4 @@
-import { useSignal, type Signal } from '@preact/signals';
+import { useSignal } from '@preact/signals';
 import type {
   ListPage,
   WireAgent,
@@ -15,10 +15,8 @@ import type { ViewProps } from '../routes.ts';
 import { listRuns } from '../runs/api.ts';
 import { keepLooking } from '../runs/changes.ts';
 import { agoText, oneLine, StatusChip } from '../runs/texts.tsx';
-import { announce } from '../shell/announce.tsx';
 import { Icon } from '../shell/icon.tsx';
-import { Field } from '../shell/fields.tsx';
-import { fieldsOf, inputsFrom } from '../shell/form.ts';
+import { InputForm, Problem } from './input-form.tsx';
 import './agents.css';
 
 /** `#/agents` and `#/agents/<name>`. */
@@ -87,7 +85,14 @@ function AgentView({ name }: { readonly name: string }): JSX.Element {
         )}
       </header>
       <Problem text={problem.value} />
-      {agent.value && <InputForm agent={agent.value} started={started} />}
+      {agent.value && (
+        <InputForm
+          name={name}
+          schema={agent.value.input_schema}
+          start={(inputs) => startAgent(name, inputs)}
+          onStarted={(run) => (started.value = run)}
+        />
+      )}
       {started.value !== undefined && <Result key={started.value} agent={name} run={started.value} />}
       {agent.value && <AgentRuns name={name} />}
     </div>
@@ -96,63 +101,9 @@ function AgentView({ name }: { readonly name: string }): JSX.Element {
 
 const pathOf = (name: string, rest = ''): string => `/v1/agents/${encodeURIComponent(name)}${rest}`;
 
-function Problem({ text }: { readonly text: string | undefined }): JSX.Element | null {
-  if (text === undefined) return null;
-  return (
-    <p class="problem" role="alert">
-      {text}
-    </p>
-  );
-}
-
-interface InputFormProps {
-  readonly agent: WireAgent;
-  /** The run that the form has started last. */
-  readonly started: Signal<string | undefined>;
-}
-
-/** A form for the inputs of an agent. It starts runs in the background, so that they go on if the page is closed. */
-function InputForm({ agent, started }: InputFormProps): JSX.Element {
-  const fields = fieldsOf(agent.input_schema);
-  const problem = useSignal<string | undefined>(undefined);
-  const isSending = useSignal(false);
-
-  async function start(form: HTMLFormElement): Promise<void> {
-    const read = inputsFrom(fields, new FormData(form));
-    problem.value = read.problem;
-    if (read.problem !== undefined) return;
-    isSending.value = true;
-    try {
-      const body = { inputs: read.inputs, background: true };
-      const { run_id: run } = await request<WireUnfinished>('POST', pathOf(agent.name, '/invoke-iterative'), { body });
-      started.value = run;
-      announce('The agent has started.');
-    } catch (error) {
-      problem.value = (error as Error).message;
-    } finally {
-      isSending.value = false;
-    }
-  }
-
-  return (
-    <form
-      class="card agent-form"
-      aria-label={`Inputs of ${agent.name}`}
-      onSubmit={(event) => {
-        event.preventDefault();
-        void start(event.currentTarget);
-      }}
-    >
-      {fields.map((field) => (
-        <Field key={field.name} field={field} />
-      ))}
-      {fields.length === 0 && <p class="muted">It takes no inputs.</p>}
-      <Problem text={problem.value} />
-      <button type="submit" class="button primary" disabled={isSending.value}>
-        Run
-      </button>
-    </form>
-  );
+async function startAgent(name: string, inputs: unknown): Promise<string> {
+  const body = { inputs, background: true };
+  return (await request<WireUnfinished>('POST', pathOf(name, '/invoke-iterative'), { body })).run_id;
 }
 
 const LOOK_GAP_MS = 300;

@@ -44,9 +44,11 @@ export interface StepStatus {
   readonly action: string;
   /** `waiting`: for a person, a client or a time. `stopped`: the run has ended without it. */
   readonly status: StepResult['status'] | 'pending' | 'running' | 'waiting';
+  /** What its tool, agent or workflow was called with last; null if it has called nothing. */
+  readonly inputs: unknown;
   readonly output: unknown;
   readonly error: StepFailure | null;
-  /** The run that takes it, of a step that is taken now. */
+  /** The run of its agent or workflow, or else the run that takes it; null if it has called nothing. */
   readonly run: string | null;
 }
 
@@ -55,6 +57,7 @@ export async function stepStatuses(journal: ListedJournal, runId: string, flow: 
   const { state } = replay(await journal.read(runId));
   const { results } = await resultsOf(journal, runId, flow);
   const current = await currentSteps(journal, state);
+  const called = await stepCalls(journal, state);
   const rest = state.phase.type === 'ended' ? 'stopped' : 'pending';
   const inMaps = new Set(
     Array.from(flow.steps.values()).flatMap((one) => (one.action === 'map' ? innerIds(flow, one) : [])),
@@ -64,8 +67,37 @@ export async function stepStatuses(journal: ListedJournal, runId: string, flow: 
     const result = results[id];
     const now = result ? undefined : current.get(id);
     const { output = null, error = null, status = now?.status ?? rest } = result ?? {};
-    return { id, action, status, output, error, run: now?.run ?? null };
+    const { inputs = null, run = null } = called.get(id) ?? {};
+    return { id, action, status, inputs, output, error, run: now?.run ?? run };
   });
+}
+
+interface StepCall {
+  readonly inputs: unknown;
+  readonly run: string;
+}
+
+/** The last calls of steps, with those of branches. */
+async function stepCalls(journal: ListedJournal, { history, runId }: State): Promise<ReadonlyMap<string, StepCall>> {
+  const children = new Set((await journal.list({ parent: runId, limit: Infinity })).map((one) => one.runId));
+  const found = new Map<string, StepCall>();
+  for (const message of messagesOf(history)) {
+    if (message.role !== 'assistant') continue;
+    for (const part of message.content) {
+      if (part.type !== 'tool-call' || part.label === undefined) continue;
+      // The program names its calls: t1.model.0.2 is the third call of the first turn.
+      const [, turn, index] = /^t(\d+)\..*\.(\d+)$/.exec(part.id) ?? [];
+      const child = `${runId}.t${turn}.tool.${index}`;
+      const isChild = children.has(child);
+      if (part.name !== WORKFLOW_TOOLS.branch) {
+        found.set(part.label, { inputs: valueOf(part.arguments), run: isChild ? child : runId });
+      } else if (isChild) {
+        const inside = await stepCalls(journal, replay(await journal.read(child)).state);
+        for (const [id, one] of inside) found.set(id, one);
+      }
+    }
+  }
+  return found;
 }
 
 function innerIds(flow: Flow, { inner }: { readonly inner: Level | undefined }): readonly string[] {
@@ -170,6 +202,8 @@ async function observed<Input>(
   const model = programModel(make((one) => (scope = one)));
   const readBlob = blobs && (async (id: string) => (await blobs.read(runId, id, 0, Infinity))?.text);
   const messages = messagesOf(history);
+  // The run has not begun, and has no inputs.
+  if (messages.length === 0) return undefined;
   const request = { messages, key: `${runId}/observe`, ...(readBlob && { readBlob }) };
   await model.reply(request as Parameters<typeof model.reply>[0], () => {}, new AbortController().signal);
   return scope;

@@ -153,7 +153,8 @@ function runRoutes({ engine, invocations, runs }: WorkflowRoutesOptions): readon
   ): Promise<{ readonly answer: InvocationAnswer; readonly workflow: WorkflowAgent; readonly runId: string }> {
     const { name = '', run: runId = '' } = c.req.param() as Readonly<Record<string, string>>;
     const answer = await invocations.retrieve(name, runId, c.get('caller'), disconnectSignal(c));
-    const workflow = await pinnedAgent(store, runId);
+    // It is recorded when the run begins, a moment after its start was answered.
+    const workflow = (await pinnedAgent(store, runId)) ?? engine.namedAgents?.registry.get(name);
     if (workflow && isWorkflow(workflow)) return { answer, workflow, runId };
     throw new ApiError(404, 'not_found_error', `${JSON.stringify(name)} is not a workflow.`, {
       code: 'workflow_not_found',
@@ -168,9 +169,11 @@ function runRoutes({ engine, invocations, runs }: WorkflowRoutesOptions): readon
       summary: 'Get a run of a workflow, with the status of each step',
       async handle(c) {
         const { answer, workflow, runId } = await runOf(c);
-        const { flowOf, stepStatuses } = await import('@treadle/tools/workflows');
-        const steps = await stepStatuses(store, runId, flowOf(workflow));
-        return sendJson(c, { ...wireRun(workflow.name, answer, runId), steps } satisfies WireWorkflowRun);
+        const { flowOf, stepStatuses, workflowGraph } = await import('@treadle/tools/workflows');
+        const flow = flowOf(workflow);
+        const steps = await stepStatuses(store, runId, flow);
+        const graph = workflowGraph(flow);
+        return sendJson(c, { ...wireRun(workflow.name, answer, runId), steps, graph } satisfies WireWorkflowRun);
       },
     }),
     route({
