@@ -239,6 +239,8 @@ describe('without keys', () => {
         'chat:write',
         'metrics:read',
         'logs:read',
+        'memory:read',
+        'memory:write',
       ],
     });
   });
