@@ -1,7 +1,7 @@
 import { messageOf, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import { sha256 } from '../machine/sha256.ts';
-import { checkSameStart, readStart } from '../driver/open.ts';
+import { readStart } from '../driver/open.ts';
 import type {
   ContinueOptions,
   LoopOptions,
@@ -69,7 +69,7 @@ export async function startedRules(
   agent: AgentRules,
 ): Promise<Rules | undefined> {
   const started = journal && runId !== undefined ? await readStart(journal, runId) : undefined;
-  if (started) checkSameStart(started, { rules: { agent } });
+  if (started) (await import('../driver/reopen.ts')).checkSameStart(started, { rules: { agent } });
   return started?.rules;
 }
 

@@ -11,9 +11,6 @@ import {
   isAwaited,
   malformedAnswer,
   recordedAnswer,
-  rejectAnswer,
-  unfitAnswer,
-  verifiedAnswer,
   type Admission,
 } from './answer.ts';
 import type { Answer } from './options.ts';
@@ -36,7 +33,9 @@ export async function answerEvents(
       const malformed = malformedAnswer(answer);
       if (malformed) throw await malformed;
       const { verifyAnswer } = admission;
-      const admitted = verifyAnswer ? await verifiedAnswer(state, answer, verifyAnswer) : answer;
+      const admitted = verifyAnswer
+        ? await (await import('./answer-problem.ts')).verifiedAnswer(state, answer, verifyAnswer)
+        : answer;
       if (earlier.some((other) => isAnsweredTwice(other, admitted))) {
         const why = `"${answer.effect}" is answered twice. Pass one answer for each effect.`;
         throw new TreadleError('answer-unfit', why);
@@ -46,19 +45,22 @@ export async function answerEvents(
       const slash = answer.effect.indexOf('/');
       if (slash === -1) {
         const given = answerEvent(current, admitted, at, admission.matchPattern);
-        if (!given) throw await unfitAnswer(current, admitted);
+        if (!given) throw (await import('./answer-problem.ts')).unfitAnswer(current, admitted);
         const event = await recordedAnswer(current, given, admission.examine);
         events.push(event);
         current = step(current, event).state;
         continue;
       }
-      if (!fitsChild(current, admitted, admission.matchPattern)) throw await unfitAnswer(current, admitted);
+      if (!fitsChild(current, admitted, admission.matchPattern))
+        throw (await import('./answer-problem.ts')).unfitAnswer(current, admitted);
       const effect = answer.effect.slice(0, slash);
       const siblings = childAnswers.get(effect);
       if (!siblings) events.push({ type: 'effect-lost', at, effect, cause: 'device' });
       childAnswers.set(effect, [...(siblings ?? []), { ...admitted, effect: answer.effect.slice(slash + 1) }]);
     } catch (error) {
-      throw await rejectAnswer(state.runId, answer, error as TreadleError, admission);
+      throw await (
+        await import('./answer-problem.ts')
+      ).rejectAnswer(state.runId, answer, error as TreadleError, admission);
     }
   }
   return { events, childAnswers };

@@ -1,10 +1,12 @@
+import { messageOf, TreadleError } from '../errors.ts';
 import { approvalProblem } from '../machine/approvals.ts';
 import { waiting } from '../machine/effects.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { described } from '../messages.ts';
+import { isAnsweredBy, type Admission } from './answer.ts';
 import type { Answer } from './options.ts';
 
-/* Why an answer cannot be used. Loaded when one cannot. */
+/* Whether an answer is from who it says, and why one cannot be used. Loaded for an answer that is verified or rejected. */
 
 /** Why something is not an answer: which fields it lacks. `required`: those of each type, besides the effect. */
 export function whyMalformed(answer: unknown, required: Readonly<Record<Answer['type'], readonly string[]>>): string {
@@ -24,12 +26,49 @@ export function whyMalformed(answer: unknown, required: Readonly<Record<Answer['
   return `${name} lacks ${missing.map((field) => `"${field}"`).join(', ')}. ${remedy}`;
 }
 
-/** Why a run does not take an answer. */
-export function whyRejected(
+/** `answer-unfit` for an answer that the run does not wait for. */
+export function unfitAnswer(state: State, answer: Answer): TreadleError {
+  return new TreadleError('answer-unfit', whyUnfit(state, answer));
+}
+
+/**
+ * The answer with the name of the person that the port has verified. Throws if the run does not wait for it, or if the
+ * port refuses it or fails.
+ */
+export async function verifiedAnswer(
   state: State,
   answer: Answer,
-  isAnsweredBy: (awaited: Waiting, answer: Answer) => boolean,
-): string {
+  verify: NonNullable<Admission['verifyAnswer']>,
+): Promise<Answer> {
+  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
+  if (!awaited) throw unfitAnswer(state, answer);
+  const verified = await (async () => verify(answer, awaited))().catch((thrown: unknown) => {
+    return { type: 'refused', reason: `it could not be verified (${messageOf(thrown)}).` } as const;
+  });
+  if (verified?.type !== 'verified') {
+    const why = verified?.type === 'refused' ? verified.reason : 'it was not verified.';
+    throw new TreadleError('answer-refused', `The answer for "${answer.effect}" was refused: ${why}`);
+  }
+  if (answer.type === 'result') return answer;
+  const { by: _, ...unnamed } = answer;
+  return verified.by === undefined ? unnamed : { ...unnamed, by: verified.by };
+}
+
+/** Reports an answer that is rejected to the audit port. Returns the error for the caller. */
+export async function rejectAnswer(
+  runId: string,
+  answer: Answer,
+  error: TreadleError,
+  { audit, clock }: Admission,
+): Promise<TreadleError> {
+  try {
+    await audit?.rejectedAnswer({ runId, at: clock.now(), answer, code: error.code, reason: error.message });
+  } catch {}
+  return error;
+}
+
+/** Why a run does not take an answer. */
+function whyUnfit(state: State, answer: Answer): string {
   const open = waiting(state);
   const awaited = open.find(({ effect }) => effect === answer.effect);
   if (!awaited) {

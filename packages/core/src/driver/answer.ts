@@ -1,4 +1,4 @@
-import { messageOf, TreadleError } from '../errors.ts';
+import { TreadleError } from '../errors.ts';
 import { approvalProblem } from '../machine/approvals.ts';
 import { slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
@@ -13,7 +13,10 @@ import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validateJson } from '../tools/schema.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
-/* Answers from outside, one at a time. `answer-paused.ts` takes those to a paused run. */
+/*
+ * Answers from outside, one at a time. `answer-paused.ts` takes those to a paused run, and `answer-problem.ts` verifies and
+ * rejects them.
+ */
 
 /** What checks answers from outside before they become events. */
 export interface Admission extends Pick<ContinueOptions, 'verifyAnswer' | 'audit' | 'matchPattern'> {
@@ -42,12 +45,6 @@ export function malformedAnswer(answer: Answer): Promise<TreadleError> | undefin
   );
 }
 
-/** `answer-unfit` for an answer that the run does not wait for. */
-export async function unfitAnswer(state: State, answer: Answer): Promise<TreadleError> {
-  const { whyRejected } = await import('./answer-problem.ts');
-  return new TreadleError('answer-unfit', whyRejected(state, answer, isAnsweredBy));
-}
-
 /** Whether the run, or a child run, waits for an answer of this kind. */
 export function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
@@ -56,45 +53,9 @@ export function isAwaited(state: State, answer: Answer): boolean {
 }
 
 /** Whether an answer is of the right type for what the run waits for. */
-function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
+export function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
   if (type === 'question') return answer.type === 'answer';
   return (type === 'client' || type === 'parked') && answer.type === 'result';
-}
-
-/**
- * The answer with the name of the person that the port has verified. Throws if the run does not wait for it, or if the
- * port refuses it or fails.
- */
-export async function verifiedAnswer(
-  state: State,
-  answer: Answer,
-  verify: NonNullable<Admission['verifyAnswer']>,
-): Promise<Answer> {
-  const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
-  if (!awaited) throw await unfitAnswer(state, answer);
-  const verified = await (async () => verify(answer, awaited))().catch((thrown: unknown) => {
-    return { type: 'refused', reason: `it could not be verified (${messageOf(thrown)}).` } as const;
-  });
-  if (verified?.type !== 'verified') {
-    const why = verified?.type === 'refused' ? verified.reason : 'it was not verified.';
-    throw new TreadleError('answer-refused', `The answer for "${answer.effect}" was refused: ${why}`);
-  }
-  if (answer.type === 'result') return answer;
-  const { by: _, ...unnamed } = answer;
-  return verified.by === undefined ? unnamed : { ...unnamed, by: verified.by };
-}
-
-/** Reports an answer that is rejected to the audit port. Returns the error for the caller. */
-export async function rejectAnswer(
-  runId: string,
-  answer: Answer,
-  error: TreadleError,
-  { audit, clock }: Admission,
-): Promise<TreadleError> {
-  try {
-    await audit?.rejectedAnswer({ runId, at: clock.now(), answer, code: error.code, reason: error.message });
-  } catch {}
-  return error;
 }
 
 /** The event for an answer; undefined if the run does not wait for it. Throws `answer-unfit` if its content is invalid. */

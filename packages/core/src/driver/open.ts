@@ -2,7 +2,6 @@ import { journalError, TreadleError } from '../errors.ts';
 import type { Journal } from '../journal/port.ts';
 import type { Event, RunStarted } from '../machine/events.ts';
 import { inputExposure, withExposure } from '../machine/exposure.ts';
-import { stableJson } from '../machine/history.ts';
 import { isNarrowing, isReadResult, lowestAutonomy, NARROWING_FORM } from '../machine/narrowing.ts';
 import type { AgentRules, CompactionRules, Limits, Memory, Rules, RunFacts, ToolFacts } from '../machine/rules.ts';
 import type { Carried, Grant, State } from '../machine/state.ts';
@@ -125,22 +124,6 @@ export function checkAutoResume(options: RunOptions): asserts options is StartOr
   throw invalidOptions(`resume is "auto", but there is no ${missing}. Pass input, runId and journal`);
 }
 
-/**
- * Whether the journal has the run that `opening` would start. Throws `run-exists` if it was started with another input,
- * and `answer-unfit` if there are answers for a run that does not exist.
- */
-export async function hasStarted(options: StartOrResumeOptions, opening: Opening, clock: Clock): Promise<boolean> {
-  const { runId, journal, answers = [] } = options;
-  const stored = await readStart(journal, runId);
-  const [started] = opening.events as readonly [RunStarted];
-  if (stored) checkSameStart(stored, started);
-  else if (answers.length > 0) {
-    const { answerEvents } = await import('./answer-paused.ts');
-    await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
-  }
-  return stored !== undefined;
-}
-
 /** The first event of a run; undefined if the journal does not have the run. */
 export async function readStart(journal: Journal, runId: string): Promise<RunStarted | undefined> {
   try {
@@ -149,21 +132,6 @@ export async function readStart(journal: Journal, runId: string): Promise<RunSta
   } catch (error) {
     throw journalError(runId, error);
   }
-}
-
-/** Throws `run-exists` if two starts differ in the input or the agent. The prompts of an agent may differ. */
-export function checkSameStart(
-  stored: RunStarted,
-  { rules, input }: { readonly rules: Pick<Rules, 'agent'>; readonly input?: RunStarted['input'] },
-): void {
-  const { agent } = stored.rules;
-  const runExists = (what: string): TreadleError =>
-    new TreadleError('run-exists', `There is already a run "${stored.runId}" ${what}. Give another runId.`);
-  if (agent?.name !== rules.agent?.name) {
-    throw runExists(agent ? `of the agent "${agent.name}"` : 'that is not a run of an agent');
-  }
-  const isSame = agent ? agent.input === rules.agent?.input : stableJson(stored.input) === stableJson(input);
-  if (!isSame) throw runExists('that was started with another input');
 }
 
 /** A copy of the definition of a program, as it is recorded. Throws `invalid-options` if it is not plain JSON. */

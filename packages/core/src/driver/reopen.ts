@@ -4,13 +4,13 @@ import type { Journal, JournalEntry, Lease, RunStore } from '../journal/port.ts'
 import { walkInSlices, type Start } from '../journal/replay.ts';
 import { restoredState } from '../journal/snapshot.ts';
 import { outstanding, slotEffect, slotFor, toolEffectId, waiting } from '../machine/effects.ts';
-import type { Event } from '../machine/events.ts';
+import type { Event, RunStarted } from '../machine/events.ts';
 import { stableJson } from '../machine/history.ts';
 import { isReadResult } from '../machine/narrowing.ts';
 import { isAskedAgain } from '../machine/parking.ts';
 import { findQuestion } from '../machine/questions.ts';
 import type { OpenResource } from '../machine/resources.ts';
-import type { AgentRules, ToolFacts } from '../machine/rules.ts';
+import type { AgentRules, Rules, ToolFacts } from '../machine/rules.ts';
 import type { Call, State } from '../machine/state.ts';
 import { canResume, NEW, step } from '../machine/step.ts';
 import type { Clock } from '../platform.ts';
@@ -22,15 +22,43 @@ import { blobsOf, executorOf, ignore, recheckedCall } from './call-model.ts';
 import { agentNamed } from './handoff.ts';
 import { examineAnswer } from './examine.ts';
 import { policyChange, rejudgedAsks, type Judging } from './judge.ts';
-import { currentTools, recordedProgram, requirePrices, type Opening } from './open.ts';
-import type { ContinueOptions, KeptResource } from './options.ts';
+import { currentTools, readStart, recordedProgram, requirePrices, type Opening } from './open.ts';
+import type { ContinueOptions, KeptResource, StartOrResumeOptions } from './options.ts';
 import { callingRun, checkedCall, needsExamining, type CallEffect, type RunContext } from './perform.ts';
 import type { runLoop } from './run.ts';
 import type { Orphan } from './shell.ts';
 
-/* Resuming a run. This is loaded when a run is resumed for the first time, or stopped with its child runs. Most runs do not need it. */
+/* Resuming a run. Loaded when a run is resumed, may have to be (`resume: 'auto'`), or is stopped with its child runs. */
 
 type EffectLost = Extract<Event, { type: 'effect-lost' }>;
+
+/**
+ * Whether the journal has the run that `opening` would start. Throws `run-exists` if it was started with another input,
+ * and `answer-unfit` if there are answers for a run that does not exist.
+ */
+export async function hasStarted(options: StartOrResumeOptions, opening: Opening, clock: Clock): Promise<boolean> {
+  const { runId, journal, answers = [] } = options;
+  const stored = await readStart(journal, runId);
+  const [started] = opening.events as readonly [RunStarted];
+  if (stored) checkSameStart(stored, started);
+  else if (answers.length > 0) await answerEvents({ ...NEW, runId }, answers, { ...options, clock });
+  return stored !== undefined;
+}
+
+/** Throws `run-exists` if two starts differ in the input or the agent. The prompts of an agent may differ. */
+export function checkSameStart(
+  stored: RunStarted,
+  { rules, input }: { readonly rules: Pick<Rules, 'agent'>; readonly input?: RunStarted['input'] },
+): void {
+  const { agent } = stored.rules;
+  const runExists = (what: string): TreadleError =>
+    new TreadleError('run-exists', `There is already a run "${stored.runId}" ${what}. Give another runId.`);
+  if (agent?.name !== rules.agent?.name) {
+    throw runExists(agent ? `of the agent "${agent.name}"` : 'that is not a run of an agent');
+  }
+  const isSame = agent ? agent.input === rules.agent?.input : stableJson(stored.input) === stableJson(input);
+  if (!isSame) throw runExists('that was started with another input');
+}
 
 /**
  * Resumes a run: replays it, then judges by the current policy, reports the effects that were in progress as lost, applies

@@ -16,21 +16,12 @@ import { readResultName, readResultTool } from '../tools/read-result.ts';
 import { checkOptions, checkSettings } from '../known-options.ts';
 import { duplicateTool, toolsByName, type Tool } from '../tools/tool.ts';
 import type { OutputOf, Schema } from '../tools/schema.ts';
-import {
-  answerEvent,
-  malformedAnswer,
-  recordedAnswer,
-  rejectAnswer,
-  unfitAnswer,
-  verifiedAnswer,
-  type Admission,
-} from './answer.ts';
+import { answerEvent, malformedAnswer, recordedAnswer, type Admission } from './answer.ts';
 import { blobsOf, changeExecutors, executorOf, withExecutor } from './call-model.ts';
 import { agentNamed, checkAgents, toolNames, withHandoffAgents } from './handoff.ts';
 import {
   checkAutoResume,
   currentTools,
-  hasStarted,
   inputMessages,
   openRun,
   requireModel,
@@ -196,19 +187,21 @@ export function driveRun(
   };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
-    const reject = (error: unknown): Promise<TreadleError> =>
-      rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
+    const reject = async (error: unknown): Promise<TreadleError> =>
+      (await import('./answer-problem.ts')).rejectAnswer(runId, answer, error as TreadleError, { ...options, clock });
     const recorded = await whenStarted(async ({ state, record }) => {
       let event: Event | undefined;
       try {
         const malformed = malformedAnswer(answer);
         if (malformed) throw await malformed;
-        const admitted = verifyAnswer ? await verifiedAnswer(state(), answer, verifyAnswer) : answer;
+        const admitted = verifyAnswer
+          ? await (await import('./answer-problem.ts')).verifiedAnswer(state(), answer, verifyAnswer)
+          : answer;
         const given = answerEvent(state(), admitted, clock.now(), options.matchPattern);
         const examined = given && recordedAnswer(state(), given, examine);
         event = examined instanceof Promise ? await examined : examined;
         // It may have been answered while it was examined.
-        if (!event || !fits(state(), event)) throw await unfitAnswer(state(), admitted);
+        if (!event || !fits(state(), event)) throw (await import('./answer-problem.ts')).unfitAnswer(state(), admitted);
       } catch (error) {
         throw await reject(error);
       }
@@ -254,7 +247,7 @@ export function driveRun(
       // A journal created here is not shared, so it needs no lease.
       lease = await options.journal?.acquire?.(runId);
       // With the lease, so that no other driver can start the run in between.
-      if (isAuto && (await hasStarted(options, opened!, clock))) opened = undefined;
+      if (isAuto && (await (await import('./reopen.ts')).hasStarted(options, opened!, clock))) opened = undefined;
       const schema = opened?.rules.output;
       // Other schemas have code of their own that checks answers.
       if (schema && schema === options.output) {
