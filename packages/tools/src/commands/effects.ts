@@ -379,11 +379,14 @@ function env({ args, run }: Call): void {
   if (count !== -1) run(args.slice(count));
 }
 
-/** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. */
+/**
+ * `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. Bash takes long
+ * options only before others.
+ */
 function shell(call: Call, how: { readonly posix: boolean }): void {
   const { name, args, scope, code } = call;
-  const plain = how.posix ? /^-[eu]+$/ : /^(-[eu]+|--norc|--noprofile)$/;
-  const at = args.findIndex((text) => !plain.test(text));
+  const long = how.posix ? 0 : args.findIndex((text) => !/^--no(rc|profile)$/.test(text));
+  const at = args.findIndex((text, index) => index >= long && !/^-[eu]+$/.test(text));
   const [first = '-', ...rest] = at === -1 ? [] : args.slice(at);
   const [second, ...more] = first.endsWith('c') && rest[0] === '--' ? rest.slice(1) : rest;
   if (!/^[-+]/.test(first)) {
