@@ -318,28 +318,18 @@ test('of a write whose connection is lost in its commit nobody says whether it w
 test('an append whose commit was ended while it waited for a standby waits for it again', async () => {
   const store = await open({ leaseTtlMs: 60_000 });
   const lease = await store.acquire('standby');
-  // Another one that waits: the one that was ended, or the next.
-  const untilWaiting = (client: pg.Client, ended = 0): Promise<number> =>
-    vi.waitUntil(
-      async () => {
-        const { rows } = await client.query<{ readonly pid: number }>(
-          `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> $1`,
-          [ended],
-        );
-        return rows[0]?.pid;
-      },
-      { timeout: 30_000, interval: 10 },
-    );
   await withClient(server.url(), async (client) => {
     await client.query('SET synchronous_commit = local');
     await client.query(`ALTER SYSTEM SET synchronous_standby_names = 'missing'`);
-    await client.query('SELECT pg_reload_conf()');
     const settled: string[] = [];
-    const appended = Promise.resolve(store.append('standby', [entry(0)], lease)).then(() => settled.push('append'));
+    let appended: Promise<unknown> | undefined;
     try {
-      const first = await untilWaiting(client);
+      await client.query('SELECT pg_reload_conf()');
+      await untilCommitsWait(client);
+      appended = Promise.resolve(store.append('standby', [entry(0)], lease)).then(() => settled.push('append'));
+      const first = await untilWaiting(client, 'append_entries');
       await client.query('SELECT pg_terminate_backend($1)', [first]);
-      await untilWaiting(client, first);
+      await untilWaiting(client, 'make_durable');
       expect(settled).toEqual([]);
     } finally {
       await client.query('ALTER SYSTEM RESET synchronous_standby_names');
@@ -350,3 +340,45 @@ test('an append whose commit was ended while it waited for a standby waits for i
   expect(await store.read('standby')).toEqual([entry(0)]);
   await lease.release();
 });
+
+/**
+ * Resolves when every process of PostgreSQL has read its changed settings, some time after it was told to. A connection that is made
+ * with the new setting shows that all were told; the process that writes checkpoints then decides whether commits wait.
+ */
+async function untilCommitsWait(client: pg.Client): Promise<void> {
+  const probe = 'one that may wait';
+  await vi.waitUntil(
+    () =>
+      withClient(server.url(), async (other) => {
+        const { rows } = await other.query(`SELECT current_setting('synchronous_standby_names') AS names`);
+        return rows[0]!.names === 'missing';
+      }),
+    { timeout: 30_000, interval: 10 },
+  );
+  const other = new pg.Client({ connectionString: server.url() });
+  other.on('error', () => {});
+  await other.connect();
+  let waits = false;
+  const commits = (async () => {
+    while (!waits) await other.query(`SELECT pg_logical_emit_message(true, 'test', '${probe}')`);
+  })().catch(() => {});
+  const pid = await untilWaiting(client, probe);
+  waits = true;
+  await client.query('SELECT pg_terminate_backend($1)', [pid]);
+  await commits;
+  await other.end();
+}
+
+/** Resolves to the connection whose statement contains `text`, when its commit waits for a standby. */
+function untilWaiting(client: pg.Client, text: string): Promise<number> {
+  return vi.waitUntil(
+    async () => {
+      const { rows } = await client.query<{ readonly pid: number }>(
+        `SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND position($1 IN query) > 0`,
+        [text],
+      );
+      return rows[0]?.pid;
+    },
+    { timeout: 30_000, interval: 10 },
+  );
+}
