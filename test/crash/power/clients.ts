@@ -1,8 +1,9 @@
+import { createHmac } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { frameReader } from '../../server/support/sse-frames.ts';
 import type { Random } from '../../random.ts';
 import { openSocket } from '../../server/support/socket-client.ts';
-import type { Fact } from './told.ts';
+import type { Fact, StoredThing } from './told.ts';
 
 /** Clients of two servers with one store, which remember everything that they are told. */
 export interface Clients {
@@ -67,7 +68,9 @@ export function startClients(urls: readonly string[], count: number, random: Ran
   }
 
   const all = Promise.all(Array.from({ length: count }, client));
-  const told = all.then(() => facts.filter((fact) => fact.type !== 'run' || !deleted.has(fact.id)));
+  const told = all.then(() =>
+    facts.filter((fact) => !((fact.type === 'run' || fact.type === 'stored') && deleted.has(fact.id))),
+  );
   return { begun: begun.promise, told, noteRun, stop: () => void (isStopped = true) };
 }
 
@@ -90,6 +93,12 @@ const WITH_READER: readonly Scenario[] = [
   trace,
   message,
   frontEnd,
+  remembered,
+  conversation,
+  scheduled,
+  triggered,
+  forked,
+  counted,
 ];
 const SCENARIOS: readonly Scenario[] = [...WITH_READER, keyed, keyed];
 
@@ -361,6 +370,112 @@ async function frontEnd(note: Note, [one, other]: Servers, random: Random): Prom
   };
   await allOf([answer, follow()]);
 }
+
+/** Something that one server stores and the other one is asked for, and that is then deleted in the same way. */
+async function storedThing(
+  { note, servers: [one, other], deleted }: { note: Note; servers: Servers; deleted: Set<string> },
+  { what, id, path }: { readonly what: StoredThing; readonly id: string; readonly path: string },
+): Promise<void> {
+  note({ type: 'stored', what, id });
+  await get(other, path);
+  deleted.add(id);
+  const look = async (): Promise<void> => {
+    while (await get(other, path).catch(notFound));
+    note({ type: 'gone', what, id });
+  };
+  const remove = async (): Promise<void> => {
+    await request(one, path, { method: 'DELETE' });
+    note({ type: 'gone', what, id });
+  };
+  await allOf([remove(), look()]);
+}
+
+/** A note, which the other server finds as soon as it is there. */
+async function remembered(note: Note, servers: Servers, random: Random, deleted: Set<string>): Promise<void> {
+  const key = `note_${random()}`;
+  const [one, other] = servers;
+  const find = async (): Promise<string> => {
+    for (;;) {
+      const { data } = await get<{ readonly data: readonly { id: string; key: string | null }[] }>(other, NOTES);
+      const found = data.find((item) => item.key === key);
+      if (!found) continue;
+      note({ type: 'stored', what: 'note', id: found.id });
+      return found.id;
+    }
+  };
+  const write = async (): Promise<void> => {
+    const { id } = JSON.parse(
+      await request(one, '/v1/memory', {
+        method: 'PUT',
+        headers: JSON_HEADERS,
+        body: JSON.stringify({ key, text: 'the word is treadle', scope: 'tenant' }),
+      }),
+    ) as { readonly id: string };
+    note({ type: 'stored', what: 'note', id });
+  };
+  const [id] = await Promise.all([find(), write()]);
+  if (random() < 0.5) return;
+  const path = `/v1/memory/${encodeURIComponent(id)}`;
+  await storedThing({ note, servers, deleted }, { what: 'note', id, path });
+}
+
+const NOTES = '/v1/memory?type=note&limit=100';
+
+async function conversation(note: Note, servers: Servers, random: Random, deleted: Set<string>): Promise<void> {
+  const { id } = await send<{ readonly id: string }>(servers[0], '/v1/conversations', { metadata: { topic: 'notes' } });
+  note({ type: 'stored', what: 'conversation', id });
+  if (random() < 0.5) return;
+  await storedThing({ note, servers, deleted }, { what: 'conversation', id, path: `/v1/conversations/${id}` });
+}
+
+/** A schedule, which starts its workflow at once. */
+async function scheduled(note: Note, servers: Servers, random: Random, deleted: Set<string>): Promise<void> {
+  const name = `s${Math.floor(random() * 1e15)}`;
+  await send(servers[0], '/v1/schedules', { name, workflow: 'notes', every: 3_600 });
+  note({ type: 'stored', what: 'schedule', id: name });
+  const { run_id: run } = await send<Started>(servers[1], `/v1/schedules/${name}/run`, {});
+  note({ type: 'record', id: `inv_${run}` });
+  await storedThing({ note, servers, deleted }, { what: 'schedule', id: name, path: `/v1/schedules/${name}` });
+}
+
+interface Started {
+  readonly run_id: string;
+}
+
+export const TRIGGER_SECRET = 'the secret of the trigger';
+
+/** The same event at both servers, which start one run for it. */
+async function triggered(note: Note, servers: Servers, random: Random): Promise<void> {
+  const id = `event_${random()}`;
+  const time = String(Math.floor(Date.now() / 1_000));
+  const signature = createHmac('sha256', TRIGGER_SECRET).update(`${id}.${time}.{}`).digest('base64');
+  const headers = { 'webhook-id': id, 'webhook-timestamp': time, 'webhook-signature': `v1,${signature}` };
+  const fire = async (url: string): Promise<void> => {
+    const { run_id: run } = await send<Started>(url, '/v1/triggers/deploy', {}, headers);
+    note({ type: 'record', id: `inv_${run}` });
+  };
+  await allOf(servers.map(fire));
+}
+
+/** A fork of a run that has ended, made by the other server. */
+async function forked(note: Note, [one, other]: Servers, random: Random): Promise<void> {
+  const { id } = noteResponse(note, await send(one, '/v1/responses', { input: task(random) }));
+  const fork = await send<ToldRun>(other, `/v1/runs/${id}/fork`, { at: 0 });
+  note({ type: 'run', id: fork.id, status: fork.status, entries: fork.entries });
+  const read = await get<ToldRun>(one, `/v1/runs/${fork.id}`);
+  note({ type: 'run', id: read.id, status: read.status, entries: read.entries });
+}
+
+/** What the runs of both servers did, as sums. */
+async function counted(note: Note, servers: Servers, random: Random): Promise<void> {
+  noteResponse(note, await send(servers[0], '/v1/responses', { input: task(random) }));
+  for (const url of servers) {
+    const { loop } = await get<{ readonly loop: { readonly runs: { readonly completed?: number } } }>(url, SUMS);
+    note({ type: 'counted', completed: loop.runs.completed ?? 0 });
+  }
+}
+
+const SUMS = '/v1/metrics/tools';
 
 /** Notes the facts in the events of a response that are not stored as events. */
 function eventNoter(note: Note): (event: Event) => void {

@@ -9,7 +9,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { sqliteStore } from '@treadle/store';
 import { treadle, type TreadleProcess } from '../../command/treadle-process.ts';
 import { randomFrom, type Random } from '../../random.ts';
-import { startClients, type Clients, type ToldRun } from './clients.ts';
+import { startClients, TRIGGER_SECRET, type Clients, type ToldRun } from './clients.ts';
 import { lostFacts, type Fact } from './told.ts';
 
 /*
@@ -52,6 +52,10 @@ log_level = "fatal"
 url = "${hook}"
 secret_env = "HOOK_SECRET"
 allow_private = true
+[[triggers]]
+name = "deploy"
+webhook_secret_env = "TRIGGER_SECRET"
+workflow = "notes"
 `;
 
 const HELPER = `---
@@ -218,6 +222,7 @@ function startServer(
     env: {
       NODE_OPTIONS: `--import=${preload}`,
       HOOK_SECRET: 'the secret of the hook',
+      TRIGGER_SECRET,
       TREADLE_SYNCED: record,
       TREADLE_SYNC_MS: String(syncMs),
       ...(isSyncDisabled && { TREADLE_SYNC_LIES: '1' }),

@@ -1,5 +1,5 @@
 import { messagesOf, replay, type JournalEntry } from '@treadle/core';
-import type { Store } from '@treadle/store';
+import { findMetrics, type Store } from '@treadle/store';
 
 /** Something that a client was told. It must be true after a power cut. */
 export type Fact =
@@ -8,6 +8,10 @@ export type Fact =
   /** What another API than that of responses has stored. `status`: it has ended. */
   | { readonly type: 'record'; readonly id: string; readonly status?: string }
   | { readonly type: 'deleted'; readonly id: string }
+  /** Something else that a server stores by a name. `gone`: it was deleted. */
+  | { readonly type: 'stored' | 'gone'; readonly what: StoredThing; readonly id: string }
+  /** How many runs of the tenant had completed when they were counted. */
+  | { readonly type: 'counted'; readonly completed: number }
   | { readonly type: 'event'; readonly stream: string; readonly seq: number; readonly event: object }
   | { readonly type: 'entry'; readonly run: string; readonly seq: number; readonly entry: object }
   /** The run had so many entries, and this status then. */
@@ -20,6 +24,8 @@ export type Fact =
   | { readonly type: 'item'; readonly run: string; readonly text: string }
   | { readonly type: 'key'; readonly key: string; readonly id: string };
 
+export type StoredThing = 'note' | 'schedule' | 'conversation';
+
 const TENANT = 'default';
 
 /** Names the facts that a store does not have. */
@@ -31,6 +37,8 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
     known.set(key, found);
     return found;
   };
+  const isStored = async (what: StoredThing, id: string): Promise<boolean> =>
+    (await find(store, what, id)) !== undefined;
   const eventsOf = (stream: string) => once(streams, stream, () => allEvents(store, stream));
   const entriesOf = (run: string) => once(runs, run, () => store.read(run));
 
@@ -50,6 +58,15 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
       }
       case 'deleted':
         return (await store.requests.head(TENANT, fact.id)) ? 'exists' : undefined;
+      case 'stored':
+        return (await isStored(fact.what, fact.id)) ? undefined : 'does not exist';
+      case 'gone':
+        return (await isStored(fact.what, fact.id)) ? 'exists' : undefined;
+      case 'counted': {
+        const { metrics } = await findMetrics(store, { tenant: TENANT });
+        const { completed = 0 } = metrics.loop.runs;
+        return completed >= fact.completed ? undefined : `are ${completed}`;
+      }
       case 'event': {
         const event = (await eventsOf(fact.stream)).get(fact.seq);
         if (!event) return 'does not exist';
@@ -90,6 +107,11 @@ export async function lostFacts(store: Store, facts: readonly Fact[]): Promise<r
     if (why !== undefined) lost.push(`${JSON.stringify(fact).slice(0, 300)} ${why}`);
   }
   return lost;
+}
+
+async function find({ memory, schedules, conversations }: Store, what: StoredThing, id: string): Promise<unknown> {
+  if (what === 'note') return memory.get({ tenant: TENANT }, id);
+  return what === 'schedule' ? schedules.get(TENANT, `schedule ${id}`) : conversations.get(TENANT, id);
 }
 
 function isInJournal(
