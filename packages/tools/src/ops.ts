@@ -118,10 +118,10 @@ export interface ExecRequest {
   /** Files that it gets open for writing, as the descriptors after those. */
   readonly outputs?: readonly string[];
   /**
-   * The program writes a line to the descriptor after those, and goes on when it can read one from it. Before, this says why it may
-   * not, or nothing. Then the program is killed.
+   * The program writes a line to the descriptor after those, and goes on when it can read one from it. This is called when it was
+   * started, and what it returns when the program waits: that says why the program may not go on, or nothing. Then it is killed.
    */
-  readonly gate?: (process: { readonly pid: number }) => string | undefined;
+  readonly gate?: () => (process: { readonly pid: number }) => string | undefined;
   /** The room that the program runs in. Absent: one of its own, that ends with it. */
   readonly room?: Room;
   /** The sources of what narrows the run of the program. */

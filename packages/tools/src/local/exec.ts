@@ -188,10 +188,11 @@ function spawnOrClose(
 /** Resolves with why the program was refused, or undefined when it goes on or has ended. */
 function openGate(child: ChildProcess, gate: NonNullable<ExecRequest['gate']>): Promise<string | undefined> {
   const pipe = child.stdio.at(-1) as Socket;
+  const check = gate();
   return new Promise((done) => {
     pipe.on('error', ignore).once('close', () => done(undefined));
     pipe.once('data', () => {
-      const reason = gate({ pid: child.pid! });
+      const reason = check({ pid: child.pid! });
       if (reason === undefined) pipe.end('\n');
       else child.kill('SIGKILL');
       done(reason);

@@ -12,7 +12,7 @@ import {
   type PromiseName,
 } from './engine.ts';
 import { isWithin } from './lookups.ts';
-import { onlyChildOf, wrongMount, type Expected } from './mounts.ts';
+import { mountCheck, onlyChildOf, type Expected } from './mounts.ts';
 
 /*
  * Bubblewrap: namespaces without privileges. The root is built from nothing, so what is not named does not exist.
@@ -53,10 +53,11 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       const inputs = [box.filter].filter((path) => path !== undefined);
       const outputs = [box.group].filter((path) => path !== undefined);
       const gateFd = 3 + inputs.length + outputs.length;
-      const { inherited = [] } = box;
-      const options = boxOptions(box, facts);
+      const { joins, inherited = [] } = box;
+      const shared = joins && joinsMounts(joins, box) ? joins : undefined;
+      const options = boxOptions(box, facts, shared);
       const argv = [
-        ...(box.joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, box.joins, box)),
+        ...(joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, joins, shared !== undefined)),
         program,
         ...options,
         '--',
@@ -75,9 +76,12 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
         argv: argv as unknown as ExecRequest['argv'],
         inputs,
         outputs,
-        gate: ({ pid }) => {
-          const wrong = wrongMount(() => onlyChildOf(pid), expectedMounts(options, box), [box.folder, ...box.writable]);
-          return wrong && `[sandbox: not started, because something was replaced meanwhile: ${wrong}. Try again]`;
+        gate: () => {
+          const check = mountCheck(expectedMounts(options, box), [box.folder, ...box.writable]);
+          return ({ pid }) => {
+            const wrong = check(() => onlyChildOf(pid));
+            return wrong && `[sandbox: not started, because something was replaced meanwhile: ${wrong}. Try again]`;
+          };
         },
       };
     },
@@ -136,9 +140,9 @@ function expectedMounts(options: readonly string[], { masked, blank }: Box): Exp
 
 const KEEPER = ['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session'];
 
-function joinKeeper(nsenter: string, keeper: Keeper, box: Box): readonly string[] {
-  const mounts = joinsMounts(keeper, box) ? ['--mount'] : [];
-  return [nsenter, '--target', String(keeper.pid), '--user', '--net', ...mounts, '--preserve-credentials', '--'];
+function joinKeeper(nsenter: string, { pid }: Keeper, hasMounts: boolean): readonly string[] {
+  const mounts = hasMounts ? ['--mount'] : [];
+  return [nsenter, '--target', String(pid), '--user', '--net', ...mounts, '--preserve-credentials', '--'];
 }
 
 /** The mounts of the host are used if something is needed that the keeper does not have, or that was replaced since. */
@@ -171,18 +175,20 @@ function isOutside({ path }: Mask, { folder, writable }: Box): boolean {
   return ![folder, ...writable].some((one) => isWithin(one, path));
 }
 
-/** What is not masked yet. */
-function openMasks(box: Box): readonly Mask[] {
-  const { joins, masked, blank } = box;
-  if (!joins || !joinsMounts(joins, box)) return masked;
-  const isMasked = (mask: Mask): boolean => isOutside(mask, box) && isSame(joins, mask.path, blank[mask.type]);
+/** What is not masked yet, by the keeper whose mounts are shared. */
+function openMasks(box: Box, shared: Keeper | undefined): readonly Mask[] {
+  const { masked, blank } = box;
+  if (!shared) return masked;
+  const isMasked = (mask: Mask): boolean => isOutside(mask, box) && isSame(shared, mask.path, blank[mask.type]);
   return masked.filter((mask) => !isMasked(mask));
 }
 
 /** The folders at the top of the file tree that contain what a box shows, and these programs. Links are followed. */
 function topsOf({ folder, readable, writable, room }: Box, ...programs: (string | undefined)[]): readonly string[] {
   const paths = [...readable, folder, ...writable, room.tmp, ...programs.filter((path) => path !== undefined)];
-  return [...new Set(paths.flatMap((path) => [path, realpathSync(path)]).map((path) => `/${path.split('/')[1]!}`))];
+  return [
+    ...new Set(paths.flatMap((path) => [path, realpathSync.native(path)]).map((path) => `/${path.split('/')[1]!}`)),
+  ];
 }
 
 /**
@@ -227,7 +233,7 @@ const SHM_BYTES = 256 * 1024 * 1024;
 const NAMESPACES = ['--unshare-user', '--unshare-pid', '--unshare-ipc', '--unshare-uts', '--unshare-cgroup-try'];
 const RIGHTS = ['--die-with-parent', '--new-session', '--cap-drop', 'ALL'];
 
-function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly string[] {
+function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts, shared: Keeper | undefined): readonly string[] {
   const { folder, home, room, filter } = box;
   const seen = Map.groupBy(box.readable, (path) => (isSystem(path) ? 'system' : 'other'));
   return [
@@ -237,16 +243,17 @@ function boxOptions(box: Box, { disablesNamespaces }: BubblewrapFacts): readonly
     box.joins === undefined ? ['--unshare-net'] : [],
     RIGHTS,
     filter === undefined ? [] : ['--seccomp', '3'],
-    (seen.get('system') ?? []).flatMap(shown),
     ['--proc', '/proc', ...kernelOptions(box)],
     ['--dev', '/dev', '--size', String(SHM_BYTES), '--tmpfs', '/dev/shm', '--dir', '/run'],
+    // After these, because they bring the masks of the keeper, and each mount takes longer the more there are.
+    (seen.get('system') ?? []).flatMap(shown),
     ['--bind', room.tmp, '/tmp', '--symlink', '/tmp', '/var/tmp', '--bind', room.home, home],
     // Before anything that other programs can replace, because a place that does not exist is created.
     box.files.flatMap(({ from, to }) => ['--ro-bind', from, to]),
     (seen.get('other') ?? []).flatMap((path) => ['--ro-bind', path, path]),
     [folder, ...box.writable, ...box.pinned].flatMap((path) => ['--bind', path, path]),
     box.protected.flatMap((path) => ['--ro-bind', path, path]),
-    masks(box, openMasks(box)),
+    masks(box, openMasks(box, shared)),
     // Both are in memory, and nothing limits what a program writes there.
     ['--remount-ro', '/dev', '--remount-ro', '/', '--chdir', box.workdir],
   ].flat();

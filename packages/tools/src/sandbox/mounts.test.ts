@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { firstWrong, mountsIn, type Expected } from './mounts.ts';
+import { mountsIn, wrongFinder, type Expected } from './mounts.ts';
 
 const line = (device: string, root: string, at: string, options = 'rw'): string =>
   `10 1 ${device} ${root} ${at} ${options},relatime - ext4 /dev/x rw`;
@@ -17,7 +17,7 @@ const EXPECTED: Expected = new Map([
 ]);
 
 function wrong(...lines: readonly string[]): string | undefined {
-  return firstWrong(mountsIn(lines.join('\n')), HOST, EXPECTED, ['/w']);
+  return wrongFinder(HOST, EXPECTED, ['/w'])(mountsIn(lines.join('\n')));
 }
 
 test('what should be mounted is right: also file systems of its own, and those inside of what is shown', () => {

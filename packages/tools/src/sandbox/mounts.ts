@@ -18,20 +18,26 @@ interface Mount {
 }
 
 /**
- * Says what is mounted that should not be, or nothing. `pidInside`: finds a process in the sandbox. `changing`: the folders whose content
- * other programs may replace.
+ * Says what is mounted that should not be, or nothing. It gets a function that finds a process in the sandbox, and what the host has
+ * is read before: while the sandbox starts there is time. `changing`: the folders whose content other programs may replace.
  */
-export function wrongMount(
-  pidInside: () => number,
+export function mountCheck(
   expected: Expected,
   changing: readonly string[],
-): string | undefined {
-  try {
-    const [shown, host] = [pidInside(), process.pid].map((one) => readFileSync(`/proc/${one}/mountinfo`, 'utf8'));
-    return firstWrong(mountsIn(shown!), mountsIn(host!), expected, changing);
-  } catch (error) {
-    return (error as Error).message;
-  }
+): (pidInside: () => number) => string | undefined {
+  const orMessage = <T>(read: () => T): T | string => {
+    try {
+      return read();
+    } catch (error) {
+      return (error as Error).message;
+    }
+  };
+  const find = orMessage(() => wrongFinder(mountsOf(process.pid), expected, changing));
+  return (pidInside) => (typeof find === 'string' ? find : orMessage(() => find(mountsOf(pidInside()))));
+}
+
+function mountsOf(pid: number): readonly Mount[] {
+  return mountsIn(readFileSync(`/proc/${pid}/mountinfo`, 'utf8'));
 }
 
 /** The only process that a process has started, as the host sees it. */
@@ -55,15 +61,16 @@ function named(text: string): string {
   return text.replaceAll(/\\([0-7]{3})/g, (_, digits: string) => String.fromCharCode(Number.parseInt(digits, 8)));
 }
 
-export function firstWrong(
-  shown: readonly Mount[],
+/** Finds the place of the first of the mounts that should not be there. */
+export function wrongFinder(
   host: readonly Mount[],
   expected: Expected,
   changing: readonly string[],
-): string | undefined {
+): (shown: readonly Mount[]) => string | undefined {
   const devices = new Set(host.map(({ device }) => device));
+  const places = new Map([...expected.values()].map(({ from }) => [from, placeOf(from, host)]));
   const isFrom = (mount: Mount, source: string | undefined): boolean => {
-    const place = source === undefined ? undefined : placeOf(source, host);
+    const place = source === undefined ? undefined : (places.get(source) ?? placeOf(source, host));
     return place?.device === mount.device && place.root === mount.root;
   };
   const isExpected = (mount: Mount): boolean => {
@@ -82,15 +89,14 @@ export function firstWrong(
     }
     return false;
   };
-  return shown.find((mount) => !isExpected(mount))?.at;
+  return (shown) => shown.find((mount) => !isExpected(mount))?.at;
 }
 
 /** Where a path is in its file system, if no link is on the way. */
 function placeOf(path: string, host: readonly Mount[]): Pick<Mount, 'device' | 'root'> | undefined {
-  const around = host.filter(({ at }) => isWithin(at, path));
-  const length = Math.max(...around.map(({ at }) => at.length));
+  let mount: Mount | undefined;
   // The last one covers those before it.
-  const mount = around.findLast(({ at }) => at.length === length);
+  for (const one of host) if (isWithin(one.at, path) && one.at.length >= (mount?.at.length ?? 0)) mount = one;
   if (!mount) return undefined;
   const rest = path.slice(mount.at === '/' ? 0 : mount.at.length);
   return { device: mount.device, root: mount.root === '/' ? rest || '/' : mount.root + rest };
