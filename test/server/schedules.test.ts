@@ -6,23 +6,24 @@ import { tool } from '@treadle/core';
 import type { AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
 import { scriptedModel } from '@treadle/core/testing';
 import { hashKey, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { checkWorkflow } from '@treadle/tools/workflows';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
+import { openTestStore } from './support/test-store.ts';
 
 /* Schedules and triggers over HTTP. The rules for due times are tested in packages/server/src/schedules. */
 
 let cleanUp: AsyncDisposableStack;
-let store: SqliteStore;
+let store: Store;
 let folder: string;
 let log: string[];
-beforeEach(() => {
+beforeEach(async () => {
   cleanUp = new AsyncDisposableStack();
   folder = mkdtempSync(join(tmpdir(), 'treadle-schedules-'));
   cleanUp.defer(() => rmSync(folder, { recursive: true }));
-  store = cleanUp.adopt(sqliteStore(join(folder, 'store.db')), (one) => one.close());
+  store = cleanUp.adopt(await openTestStore(join(folder, 'store.db')), (one) => one.close());
   log = [];
 });
 afterEach(() => cleanUp.disposeAsync());
@@ -64,7 +65,7 @@ function registry(): AgentRegistry {
 }
 
 async function serve(options: Partial<TreadleServerOptions> = {}): Promise<InProcessServer> {
-  const own = sqliteStore(join(folder, 'store.db'));
+  const own = await openTestStore(join(folder, 'store.db'));
   cleanUp.defer(() => own.close());
   return cleanUp.use(
     await startInProcess(scriptedModel([]), { store: own, tools: [note], namedAgents: registry(), ...options }),
