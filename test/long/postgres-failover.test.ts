@@ -8,14 +8,11 @@ import { startPostgres, withClient } from '../store/postgres-server.ts';
 
 test('a store goes on with a standby that is promoted, and nothing is lost that was durable', async () => {
   await using primary = await startPostgres({ settings: ['fsync=off'] });
+  // A durable commit waits for the standby when the server starts again, as it does when a standby is made.
+  await withClient(primary.url(), (client) => client.query(`ALTER SYSTEM SET synchronous_standby_names = '*'`));
   await using standby = await primary.standby();
   let current = primary;
   await using proxy = await tcpProxy(() => Number(new URL(current.url()).port));
-  await withClient(primary.url(), async (client) => {
-    // From now on a durable commit waits for the standby.
-    await client.query(`ALTER SYSTEM SET synchronous_standby_names = '*'`);
-    await client.query('SELECT pg_reload_conf()');
-  });
   const url = new URL(primary.url());
   url.port = String(proxy.port);
   await using cleanUp = new AsyncDisposableStack();
