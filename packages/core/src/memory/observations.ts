@@ -6,8 +6,7 @@ import { slotFor } from '../machine/effects.ts';
 import { questionsOf } from '../machine/questions.ts';
 import { textOf, type Message } from '../messages.ts';
 import { withoutSecrets } from '../policy/execution-line.ts';
-import { sharedBy } from '../trace/metrics.ts';
-import { agentIn, type AppliedEntry } from '../trace/steps.ts';
+import { agentIn, sharedBy, type AppliedEntry } from '../trace/steps.ts';
 import type { Observation, ObservationType } from './port.ts';
 
 /** The labels of a run that is not remembered. */

@@ -1,12 +1,11 @@
 import type { CallAnswered } from '../journal/items.ts';
 import type { JournalEntry, RunStatus } from '../journal/port.ts';
 import { statusOf, walkInSlices } from '../journal/replay.ts';
-import type { RunStarted } from '../machine/events.ts';
 import type { State } from '../machine/state.ts';
 import { textOf, type ErrorType } from '../messages.ts';
 import { loggedText } from '../policy/execution-line.ts';
 import { callKey, spanReader, type Span } from './spans.ts';
-import type { AppliedEntry } from './steps.ts';
+import { sharedBy, type AppliedEntry } from './steps.ts';
 
 /**
  * What runs have done in a time: sums, so that those of several times, runs and processes can be added. Plain JSON. What happened
@@ -235,12 +234,6 @@ export function metricsReader(from = 0): { readonly hours: HourlyMetrics; add(en
       if (isBatchOver) ran.clear();
     },
   };
-}
-
-/** Whether the original of a fork has counted an entry. What the fork took over besides what it shares is older than the fork. */
-export function sharedBy({ parent }: RunStarted): (entry: AppliedEntry['entry']) => boolean {
-  const { seq: last, at: madeAt = -Infinity } = parent ?? {};
-  return last === undefined ? () => false : ({ seq, event }) => seq <= last || event.at < madeAt;
 }
 
 /** The metrics of a stored run, from an entry on. Undefined if its entries do not replay. */

@@ -43,6 +43,12 @@ export function liveSteps(): (seq: number, event: Event) => AppliedEntry | undef
  */
 export type Loss = 'stopped' | 'left-out' | 'parked' | 'failed';
 
+/** Whether an entry is the original's of a fork. What the fork took over besides what it shares is older than the fork. */
+export function sharedBy({ parent }: RunStarted): (entry: AppliedEntry['entry']) => boolean {
+  const { seq: last, at: madeAt = -Infinity } = parent ?? {};
+  return last === undefined ? () => false : ({ seq, event }) => seq <= last || event.at < madeAt;
+}
+
 /** Call it for each entry, in order. `before`: the state before it; undefined if the entry does not replay. */
 export function lossReader(): (
   entry: AppliedEntry['entry'],
@@ -50,22 +56,30 @@ export function lossReader(): (
 ) => Loss | undefined {
   /** The last entry that a fork shares with its original. */
   let lastShared = Infinity;
+  let isShared: ReturnType<typeof sharedBy> = () => false;
   let fork: 'none' | 'made' | 'begins' | 'driven' = 'none';
+  /** After the entry before. */
+  let isPaused = false;
 
   /*
    * The first process that drives a fork finds effects without results, as after a crash. But a call that runs once does not
    * run again in a fork: then the process of the original has stopped. Of a fork whose original is a fork, only `run-forked`
    * tells where that was made.
    */
-  return ({ event, seq, status }, before) => {
-    if (event.type === 'run-started') lastShared = event.parent?.seq ?? Infinity;
+  return (entry, before) => {
+    const { event, seq, status } = entry;
+    if (event.type === 'run-started') {
+      lastShared = event.parent?.seq ?? Infinity;
+      isShared = sharedBy(event);
+    }
+    // A fork that waits has nothing to perform when it is made. What it took over may pause before its last entry.
+    if (fork === 'made' && isPaused && !isShared(entry)) fork = 'driven';
+    isPaused = status === 'paused';
     const isLost = event.type === 'effect-lost';
     const isNew = fork === 'made' || fork === 'begins';
     const isOfFork = isNew && isLost && event.cause === 'restart' && !event.died;
     if (seq === lastShared || event.type === 'run-forked') fork = 'made';
     else if (fork === 'begins' && !isOfFork) fork = 'driven';
-    // A fork that waits has nothing to perform when it is made.
-    if (fork === 'made' && status === 'paused') fork = 'driven';
     if (!isLost) return undefined;
     if (before?.phase.type === 'ended') {
       fork = 'driven';
