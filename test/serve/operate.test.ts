@@ -1,13 +1,17 @@
-import { existsSync, readdirSync, readFileSync, statSync } from 'node:fs';
+import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { hashKey } from '@treadle/server';
+import { thisProcess } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { command, type Printed } from '../command/in-process.ts';
 import { testIo, useServeFixture } from './serve-command.ts';
 
 const fixture = useServeFixture();
+
+const serverFile = (url: string): string =>
+  join(fixture.play.folder, `.treadle/treadle.db.server.${new URL(url).port}.json`);
 
 const here = (args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Printed> =>
   command(args, fixture.play.folder, { env });
@@ -27,9 +31,9 @@ test('status and metrics ask the server of this machine that uses the store, and
   );
   const serve = await fixture.serve();
   await serve.respond({ input: 'go' });
-  const file = join(fixture.play.folder, '.treadle/treadle.db.server.json');
+  const file = serverFile(serve.url);
   expect([JSON.parse(readFileSync(file, 'utf8')), statSync(file).mode & 0o777]).toEqual([
-    { url: serve.url, pid: process.pid },
+    { url: serve.url, holder: thisProcess() },
     0o600,
   ]);
   expect((await here(['status'])).stdout).toMatch(
@@ -62,6 +66,41 @@ test('status and metrics ask the server of this machine that uses the store, and
   expect((await here(['metrics', '--rebuild'])).stdout).toMatch(
     /^runs {6}1 completed\nturns {5}3, 3 a run\ncalls {5}2, 0\.67 a turn\n/,
   );
+  expect(await here(['metrics', '--rebuild', '--url', serve.url])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('--rebuild counts the runs of the store of this machine'),
+  });
+});
+
+test('of two servers with one store, each is found when the other one has ended', async () => {
+  await fixture.configure('[server]\nport = 0', { text: ['Hello.'] });
+  const [first, second] = [await fixture.serve(), await fixture.serve()];
+  const found = async (): Promise<string> => (await here(['status'])).stdout.split('\n', 1)[0]!;
+  expect(await found()).toContain(second.url);
+  await second.stop();
+  expect(await found()).toContain(first.url);
+  await first.stop();
+  expect(await found()).toBe('server   none on this machine uses the store');
+});
+
+test('what a server that was killed has left is not asked, although its pid and its port are those of others', async () => {
+  await fixture.configure('', { text: ['Hello.'] });
+  await command(['run', 'Hi'], fixture.play.folder);
+  const asked: string[] = [];
+  const other = createServer(({ url }, response) => void (asked.push(url!), response.end('{}')));
+  await new Promise<void>((resolve) => other.listen(0, '127.0.0.1', resolve));
+  try {
+    const url = `http://127.0.0.1:${(other.address() as AddressInfo).port}`;
+    const left = serverFile(url);
+    writeFileSync(left, JSON.stringify({ url, holder: { ...thisProcess(), startedAt: 'earlier' } }));
+    expect((await here(['status'], { TREADLE_KEY: 'secret' })).stdout).toMatch(/^server {3}none on this machine/);
+    const serve = await fixture.serve();
+    expect(existsSync(left)).toBe(false);
+    await serve.stop();
+    expect(asked).toEqual([]);
+  } finally {
+    other.close();
+  }
 });
 
 test('a server with keys is asked with the key in the environment', async () => {

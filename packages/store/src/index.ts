@@ -6,7 +6,7 @@ export type {
   NewConversation,
 } from './ports/conversations.ts';
 export { createFolder } from './folders.ts';
-export type { Holder } from './holder.ts';
+export { holderState, thisProcess, type Holder } from './holder.ts';
 export { INBOX_PATIENCE_MS, type InboxStore, type RunRequest } from './ports/inbox.ts';
 export type { MetricFilter, MetricStore } from './ports/metrics.ts';
 export {

@@ -26,7 +26,7 @@ const NOTE =
 
 async function server(values: ServerValues & LocationValues, io: Io): Promise<ServerConnection> {
   const { store } = await resolveContext(values, io);
-  const found = connectToServer(values, store, io);
+  const found = await connectToServer(values, store, io);
   if (found) return found;
   throw new CommandError('No server uses the store. Start one with "treadle serve", or name one with --url.');
 }

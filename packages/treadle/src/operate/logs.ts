@@ -49,7 +49,7 @@ export const logsCommand: Command = defineCommand({
     const { log_file: named } = loaded.config.server ?? {};
     const file = named === undefined ? undefined : resolve(folder, named);
     const isRemote = values.url !== undefined || io.env['TREADLE_URL'] !== undefined || file === undefined;
-    const server = isRemote ? connectToServer(values, store, io) : undefined;
+    const server = isRemote ? await connectToServer(values, store, io) : undefined;
     if (!server && file === undefined) {
       throw new CommandError('No log is kept. Set log_file in [server] of treadle.toml, or name a server with --url.');
     }

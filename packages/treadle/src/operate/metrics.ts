@@ -43,7 +43,12 @@ export const metricsCommand: Command = defineCommand({
   async run({ values }, io) {
     const context = await resolveContext(values, io);
     const times = { since: timeIn('--since', values.since), until: timeIn('--until', values.until) };
-    const server = values.rebuild ? undefined : connectToServer(values, context.store, io);
+    if (values.rebuild && values.url !== undefined) {
+      throw new CommandError(
+        '--rebuild counts the runs of the store of this machine, so it cannot be combined with --url.',
+      );
+    }
+    const server = values.rebuild ? undefined : await connectToServer(values, context.store, io);
     const found = server
       ? await serverMetrics(server, times)
       : await storedMetrics(context.store, { ...times, rebuild: values.rebuild === true });

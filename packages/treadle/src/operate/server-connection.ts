@@ -1,7 +1,9 @@
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { messageOf } from '@treadle/core';
 import { CommandError, type Values } from '../command-line/command.ts';
-import type { StoreLocation } from '../config/store.ts';
+import type { Holder } from '@treadle/store';
+import { loadStorePackage, type StoreLocation } from '../config/store.ts';
 import type { Io } from '../terminal/io.ts';
 
 /** How a command reaches a server. */
@@ -23,20 +25,39 @@ export const SERVER_NOTE: string =
 /** What a server writes beside its store, so that commands on this machine find it. */
 interface ServerFile {
   readonly url: string;
-  readonly pid: number;
+  readonly holder: Holder;
 }
 
-/** Undefined: the store is in memory. */
-function serverFile(store: StoreLocation): string | undefined {
-  return store.type === 'memory' ? undefined : `${store.file}.server.json`;
+/** `treadle.db.server.3210.json`: each server has its own, so that one that ends does not hide another one. */
+function serverFile(file: string, url: string): string {
+  return `${file}.server.${new URL(url).port || '80'}.json`;
+}
+
+/** The files of all servers that use a store, the newest first. */
+function serverFiles(store: StoreLocation): readonly string[] {
+  if (store.type === 'memory') return [];
+  const folder = dirname(store.file);
+  const begin = `${basename(store.file)}.server.`;
+  try {
+    return readdirSync(folder)
+      .filter((name) => name.startsWith(begin) && /^\d+\.json$/.test(name.slice(begin.length)))
+      .map((name) => join(folder, name))
+      .map((file) => ({ file, at: statSync(file).mtimeMs }))
+      .toSorted((a, b) => b.at - a.at)
+      .map(({ file }) => file);
+  } catch {
+    return [];
+  }
 }
 
 /** Tells commands on this machine where the server is, until the returned function is called. */
-export function announceServer(store: StoreLocation, url: string): () => void {
-  const file = serverFile(store);
-  if (file === undefined) return () => {};
-  const text = JSON.stringify({ url, pid: process.pid } satisfies ServerFile);
+export async function announceServer(store: StoreLocation, url: string): Promise<() => void> {
+  if (store.type === 'memory') return () => {};
+  const { thisProcess } = await loadStorePackage();
+  const file = serverFile(store.file, url);
+  const text = JSON.stringify({ url, holder: thisProcess() } satisfies ServerFile);
   try {
+    for (const other of serverFiles(store)) if ((await serverIn(other)) === undefined) rmSync(other, { force: true });
     writeFileSync(file, `${text}\n`, { mode: 0o600 });
   } catch {
     // Commands then need --url.
@@ -44,21 +65,32 @@ export function announceServer(store: StoreLocation, url: string): () => void {
   }
   return () => {
     try {
-      // Another server with this store may have written it since.
+      // Another server may have written it since.
       if (readFileSync(file, 'utf8').trim() === text) rmSync(file);
     } catch {}
   };
 }
 
 /** The server of this machine that uses a store. Undefined: none that lives has told where it is. */
-function announcedServer(store: StoreLocation): string | undefined {
-  const file = serverFile(store);
-  if (file === undefined) return undefined;
+async function announcedServer(store: StoreLocation): Promise<string | undefined> {
+  for (const file of serverFiles(store)) {
+    const url = await serverIn(file);
+    if (url !== undefined) return url;
+  }
+  return undefined;
+}
+
+/**
+ * Undefined: it does not live on this machine. The key is sent there, and a process that is gone may have left its pid and the
+ * port to other programs.
+ */
+async function serverIn(file: string): Promise<string | undefined> {
+  const { holderState } = await loadStorePackage();
   try {
-    const { url, pid } = JSON.parse(readFileSync(file, 'utf8')) as ServerFile;
-    // The key is sent there: a process that is gone may have left the port to another program.
-    process.kill(pid, 0);
-    return /^http:$/.test(new URL(url).protocol) ? url : undefined;
+    const { url, holder } = JSON.parse(readFileSync(file, 'utf8')) as ServerFile;
+    const state = holderState(holder);
+    const lives = state === 'alive' || state === 'unknown';
+    return lives && new URL(url).protocol === 'http:' ? url : undefined;
   } catch {
     return undefined;
   }
@@ -86,13 +118,13 @@ interface ServerRequest {
 }
 
 /** Undefined: there is no server, so that the store has to be read. */
-export function connectToServer(
+export async function connectToServer(
   { url: given }: ServerValues,
   store: StoreLocation,
   { env }: Pick<Io, 'env'>,
-): ServerConnection | undefined {
+): Promise<ServerConnection | undefined> {
   const named = given ?? env['TREADLE_URL'];
-  const url = named ?? announcedServer(store);
+  const url = named ?? (await announcedServer(store));
   if (url === undefined) return undefined;
   if (!/^https?:$/.test(URL.parse(url)?.protocol ?? '')) {
     throw new CommandError(

@@ -29,7 +29,7 @@ export const statusCommand: Command = defineCommand({
   examples: ['treadle status', 'treadle status --tools', 'treadle status --url https://treadle.example.com --json'],
   async run({ values }, io) {
     const { store } = await resolveContext(values, io);
-    const server = connectToServer(values, store, io);
+    const server = await connectToServer(values, store, io);
     const times = { since: Date.now() - DAY_MS, until: undefined };
     const status = server ? await server.get<WireStatus>('/v1/status') : await storeStatus(store);
     const hasRuns = server !== undefined || store.type !== 'sqlite' || existsSync(store.file);

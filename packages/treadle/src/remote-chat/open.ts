@@ -37,7 +37,7 @@ export interface RemoteOptions {
 
 /** `treadle chat --url`: the screen of a chat, whose conversation is on a server. */
 export async function chatWithServer(options: RemoteOptions, io: Io): Promise<number> {
-  const server = chatServer(connectToServer({ url: options.url }, options.store, io)!);
+  const server = chatServer((await connectToServer({ url: options.url }, options.store, io))!);
   const info = await server.info();
   const names = info.models.map(({ id }) => id);
   if (options.model !== undefined && !names.includes(options.model)) {

@@ -222,7 +222,7 @@ export const serveCommand: Command = defineCommand({
       const listening = await listenOrExplain(server, io);
       if (listening === undefined) return EXIT.failed;
       const { url, address } = listening;
-      stopReloading.push(announceServer(context.store, url));
+      stopReloading.push(await announceServer(context.store, url));
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${address}\n`);
       for (const notice of [...offered.notices, ...(edge?.notices ?? [])]) warn(notice);

@@ -1,6 +1,6 @@
-import { createServer } from 'node:http';
+import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { expect, test } from 'vitest';
+import { expect, test, vi } from 'vitest';
 import { collectorAt, openOutbox } from './otlp-exporter.ts';
 
 /** A collector that answers when it is told to. */
@@ -69,9 +69,12 @@ test('large records go in small requests, and cost a collector that is away at m
 });
 
 /** A collector that answers with these statuses by path. */
-async function answering(statuses: Readonly<Record<string, number>>) {
+async function answering(
+  statuses: Readonly<Record<string, number>>,
+  end = (response: ServerResponse) => void response.end(),
+) {
   const problems: string[] = [];
-  const server = createServer(({ url }, response) => void response.writeHead(statuses[url!]!).end());
+  const server = createServer(({ url }, response) => end(response.writeHead(statuses[url!]!)));
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
   const endpoint = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
   return {
@@ -97,6 +100,26 @@ test('what a collector cannot take now is kept, and what it will never take is d
   const kept = { 429: false, 502: false, 503: false, 504: false };
   expect(isDone).toEqual({ 200: true, 302: true, 400: true, 413: true, 500: true, ...kept });
 });
+
+test.each(['nothing', 'only headers'])(
+  'a collector that sends %s does not answer, and is sent the same again',
+  async (sent) => {
+    using collector = await answering(
+      { '/v1/traces': 200 },
+      sent === 'nothing' ? () => {} : (head) => head.flushHeaders(),
+    );
+    const { timeout } = AbortSignal;
+    vi.spyOn(AbortSignal, 'timeout').mockImplementation(() => timeout.call(AbortSignal, 50));
+    try {
+      expect(await collector.to('/v1/traces')('{}')).toBe(false);
+    } finally {
+      vi.restoreAllMocks();
+    }
+    expect(collector.problems).toEqual([
+      `Telemetry cannot be sent to ${collector.endpoint}/v1/traces: it does not answer. What would be sent is lost meanwhile.`,
+    ]);
+  },
+);
 
 test('a collector that takes only spans is a problem that is told once', async () => {
   const statuses = { '/v1/traces': 200, '/v1/metrics': 404 };

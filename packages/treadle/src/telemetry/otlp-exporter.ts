@@ -123,10 +123,12 @@ function senderTo({ endpoint, headers, onProblem }: OtlpOptions, path: string, f
       signal: AbortSignal.timeout(TIMEOUT_MS),
     });
     sent.on('socket', (socket) => socket.unref());
-    sent.on('error', (error) => resolve(failed(error.name === 'TimeoutError' ? 'it does not answer' : error.message)));
+    const onError = ({ name, message }: Error): void =>
+      resolve(failed(name === 'AbortError' ? 'it does not answer' : message));
+    sent.on('error', onError);
     sent.on('response', (response) => {
       response.resume();
-      response.on('error', (error) => resolve(failed(error.message)));
+      response.on('error', onError);
       response.on('end', () => {
         const { statusCode = 0 } = response;
         if (statusCode >= 200 && statusCode < 300) {
