@@ -52,6 +52,26 @@ describe('treadle workflow', () => {
     });
   });
 
+  test('has more steps than a model may call', async () => {
+    const steps = Array.from(
+      { length: 24 },
+      (_, at) =>
+        `{ id: s${at}, action: run_tool, tool: glob, inputs: { pattern: "*.${at}" }, depends_on: [${at === 0 ? '' : `s${at - 1}`}] }`,
+    );
+    await file(
+      'chain.yaml',
+      `description: Many\nsteps: [${steps.join(', ')}]\noutputs: { last: "\${{ steps.s23.output }}" }\n`,
+    );
+    const map = `{ id: each, action: map, over: "\${{ inputs.all }}", steps: [{ id: one, action: run_tool, tool: glob, inputs: { pattern: "*.\${{ item }}" } }] }`;
+    const sub = '{ id: chain, action: sub_workflow, workflow: chain }';
+    await file('many.yaml', `description: Many\ninputs: { all: { type: array } }\nsteps: [${map}, ${sub}]\n`);
+    const all = Array.from({ length: 60 }, (_, at) => at);
+    const { stdout, stderr } = await runOn('many', JSON.stringify({ all }), '--json');
+    expect(stderr).not.toContain('Failed');
+    const { output } = JSON.parse(stdout) as { readonly output: { readonly each: readonly string[] } };
+    expect(output.each).toHaveLength(60);
+  });
+
   test('calls agents and other workflows', async () => {
     await file('notes.yaml', NOTES);
     await file('finder.md', '---\ndescription: Finds\ntools: [read]\n---\nFind.\n', 'agents');

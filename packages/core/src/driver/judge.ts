@@ -121,6 +121,7 @@ function judgeChecked(described: readonly Described[], judging: Judging): Verdic
     ...(written && { written }),
     ...(exposure && { exposure }),
     ...(principal && { principal }),
+    ...(state.program !== undefined && { program: true as const }),
     context: options.context,
     signal,
   };
@@ -412,7 +413,8 @@ function isLatest({ policies }: State, rules: unknown): boolean {
  * count, because a narrowing can be lifted and a limit cannot.
  */
 function newLimits(state: State, policy: Policy): PolicyLimits | undefined {
-  const { turns = Infinity, calls = Infinity } = policy.limits?.() ?? {};
+  const { turns = Infinity, calls = Infinity } =
+    policy.limits?.(undefined, { program: state.program !== undefined }) ?? {};
   const fewerTurns = turns < turnsLimit(state);
   const fewerCalls = calls < (callsLimit(state) ?? Infinity);
   if (!fewerTurns && !fewerCalls) return undefined;

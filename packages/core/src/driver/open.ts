@@ -275,7 +275,8 @@ export function rulesOf(options: LoopOptions | StartOrResumeOptions, agent?: Age
   const { toolChoice = 'auto', allowedTools, tools = [], policy, narrow } = options;
   const { defaults } = options.model;
   const limits = limitsOf(options.limits);
-  const policyLimits = policy?.limits?.(lowestAutonomy(narrow)) ?? NO_LIMITS;
+  const about = { program: options.model.program !== undefined };
+  const policyLimits = policy?.limits?.(lowestAutonomy(narrow), about) ?? NO_LIMITS;
   const rules: Rules = {
     wording: CURRENT_WORDING,
     finish: agent ? 'output' : (options.finish ?? 'plain'),

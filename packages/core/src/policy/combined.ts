@@ -26,8 +26,8 @@ export function combinedPolicy(given: readonly Policy[]): Policy | undefined {
         return verdicts.reduce(stricterVerdict) as Verdict;
       });
     },
-    limits: (autonomy) =>
-      policies.reduce((limits, policy) => smallerLimits(limits, policy.limits?.(autonomy) ?? {}), {}),
+    limits: (autonomy, run) =>
+      policies.reduce((limits, policy) => smallerLimits(limits, policy.limits?.(autonomy, run) ?? {}), {}),
     ...(exposing.length > 0 && {
       async exposes(...touched) {
         const told = await Promise.all(exposing.map((exposes) => exposes(...touched)));

@@ -16,6 +16,7 @@ export type {
   JudgedCall,
   Place,
   Policy,
+  LimitedRun,
   PolicyLimits,
   Principal,
   Touch,

@@ -13,9 +13,18 @@ import { pathJudge, pathsRule } from './paths.ts';
 import { permissionsRule } from './permissions.ts';
 import { askedIfUnknown, devicesRule, placeJudge, sessionJudge, sessionsRule } from './places.ts';
 import { privateRule } from './private.ts';
-import type { AskVerdict, JudgeContext, JudgedCall, Policy, PolicyLimits, TouchExposure, Verdict } from './port.ts';
+import type {
+  AskVerdict,
+  JudgeContext,
+  JudgedCall,
+  LimitedRun,
+  Policy,
+  PolicyLimits,
+  TouchExposure,
+  Verdict,
+} from './port.ts';
 import { readThenSendRule } from './read-then-send.ts';
-import { countCalls, memoryRates, rateRule, type RateStore } from './rate.ts';
+import { countCalls, memoryRates, placeCalls, rateRule, type RateStore } from './rate.ts';
 import {
   jointOpinion,
   keptOpinions,
@@ -60,14 +69,14 @@ export interface PolicyOptions {
   readonly readable?: (narrowedBy: readonly string[]) => readonly string[];
   /** Counts calls for the rates. Default: all runs with this policy together, in memory. */
   readonly rates?: RateStore;
-  readonly clock?: Pick<Clock, 'now'>;
+  readonly clock?: Pick<Clock, 'now'> & Partial<Pick<Clock, 'timer'>>;
 }
 
 /** A policy made of rules. */
 export interface RulePolicy extends Policy {
   readonly rules: PolicyRules;
   withRules(rules: unknown): RulePolicy;
-  limits(autonomy?: Autonomy): PolicyLimits;
+  limits(autonomy?: Autonomy, run?: LimitedRun): PolicyLimits;
   readonly exposes: TouchExposure;
   /** What each rule says about a call, and which decides. The call is not counted for the rates. */
   explain(call: ExplainedCall, context?: RuleContext): Promise<Explanation>;
@@ -118,17 +127,24 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
   return {
     rules,
     withRules: (recorded) => rulePolicy(recorded as PolicyRules, options, false),
-    limits: (autonomy) => levelLimits(levelOf(rules, autonomy)),
+    // They are for a model that decides what it does next. The steps of a program are those that somebody wrote.
+    limits: (autonomy, run) => (run?.program ? {} : levelLimits(levelOf(rules, autonomy))),
     exposes: touchExposure(rules, options, gathered),
     async judge(calls, about) {
       const facts = await Promise.all(calls.map((call) => gathered(call, about.narrowedBy)));
-      const counted = facts.filter(({ clients }) => !clients).length;
-      const { principal } = about;
-      const counts = live && rates && (await countCalls(rates, { rules, principal, at: clock.now(), count: counted }));
+      const isCounted = countedFor(rules, about);
+      const { principal, signal } = about;
+      const counting = { rules, principal, count: facts.filter(isCounted).length };
+      const counts =
+        live &&
+        rates &&
+        (about.program
+          ? await placeCalls(rates, { ...counting, signal, clock })
+          : await countCalls(rates, { ...counting, at: clock.now() }));
       const written = [...(about.written ?? [])];
       let next = 0;
       return facts.map((one) => {
-        const rate = one.clients ? undefined : counts ? counts[next++] : undefined;
+        const rate = isCounted(one) && counts ? counts[next++] : undefined;
         const { verdict } = evaluate(inOrder, one, { ...ruleContext(about), written, ...(rate && { rate }) });
         if (verdict.type !== 'deny') written.push(...writesOf(one));
         return withApprovals(verdict, rules);
@@ -148,6 +164,15 @@ function rulePolicy(given: PolicyRules, options: PolicyOptions, live = true): Ru
       };
     },
   };
+}
+
+/**
+ * Which calls the rates are about. Those of a program only if rates are configured, because the defaults are for a model that
+ * calls without end, and only those that touch something: its branches and expressions are no work.
+ */
+function countedFor({ rate }: PolicyRules, { program }: JudgeContext): (facts: CallFacts) => boolean {
+  if (!program) return ({ clients }) => !clients;
+  return ({ clients, call }) => !clients && rate !== undefined && call.touches?.length !== 0;
 }
 
 /** Also inside: the driver compares rules that are frozen only once. */

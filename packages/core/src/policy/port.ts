@@ -19,7 +19,7 @@ export interface Policy {
    * Limits for a run that is started with it, narrowed to `autonomy` or not, or resumed with it. The smaller of these and of
    * what the run has apply.
    */
-  limits?(autonomy?: Autonomy): PolicyLimits;
+  limits?(autonomy?: Autonomy, run?: LimitedRun): PolicyLimits;
   /** What the policy knows about what a touch exposes a run to. The option `exposes` of the run adds to it. */
   readonly exposes?: TouchExposure;
 }
@@ -32,6 +32,12 @@ export type TouchExposure = (
   touch: Touch,
   call: { readonly sandbox: readonly string[] } & Pick<JudgeContext, 'narrowedBy'>,
 ) => Exposes | undefined | Promise<Exposes | undefined>;
+
+/** What a policy knows about the run that it limits. */
+export interface LimitedRun {
+  /** Its model is a program, which has an end of its own. */
+  readonly program?: boolean;
+}
 
 export interface PolicyLimits {
   readonly turns?: number;
@@ -96,6 +102,8 @@ export interface JudgeContext {
   /** What the run has seen before these calls, with the causes. */
   readonly exposure?: Exposure;
   readonly principal?: Principal;
+  /** The model of the run is a program. It cannot do without a call, nor make it again later. */
+  readonly program?: true;
   /** The `context` option of the run. */
   readonly context: unknown;
   readonly signal: AbortSignal;

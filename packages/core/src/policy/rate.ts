@@ -1,10 +1,12 @@
+import { systemClock, type Clock } from '../platform.ts';
 import type { Principal } from './port.ts';
 import { ALLOWED, type RateCounts, type Rule } from './rule.ts';
 import type { PolicyRules } from './rules.ts';
 
 /*
  * Rates: how many calls a subject may make within a sliding minute and a sliding second. Denied calls count, also those that
- * this rule denies. Counts are live: a replay does not count, and neither do the recorded rules of a resumed run.
+ * this rule denies. Counts are live: a replay does not count, and neither do the recorded rules of a resumed run. Calls of a program
+ * wait until they may be made.
  */
 
 const MINUTE = 60_000;
@@ -90,6 +92,63 @@ interface Counting {
   readonly principal: Principal | undefined;
   readonly at: number;
   readonly count: number;
+}
+
+/** Adds the calls of a turn when they may be made. Those that never may, or not before the signal aborts, are beyond the limits. */
+export async function placeCalls(
+  store: RateStore,
+  { clock, signal, count, ...about }: Omit<Counting, 'at'> & Placing,
+): Promise<readonly RateCounts[]> {
+  const { minute = 60, second = 10 } = about.rules.rate ?? {};
+  const limits = [
+    { limit: second, window: SECOND },
+    { limit: minute, window: MINUTE },
+  ];
+  const placed: RateCounts[] = [];
+  while (placed.length < count) {
+    const at = clock.now();
+    const left = count - placed.length;
+    const times = await store.add(subjectKey(about.principal), at, 0, Math.max(minute, second));
+    const full = limits.map(({ limit, window }) => fullFor(recentOf(times, at, window), limit, window - at));
+    const ms = Math.max(...full);
+    if (ms === Infinity || signal.aborted)
+      return [...placed, ...(await countCalls(store, { ...about, at, count: left }))];
+    if (ms > 0) {
+      await passed(ms, clock, signal);
+      continue;
+    }
+    const free = Math.min(left, ...limits.map(({ limit, window }) => limit - recentOf(times, at, window).length));
+    const counts = await countCalls(store, { ...about, at, count: free });
+    // Others may have called meanwhile.
+    placed.push(...counts.filter((one) => one.second < second && one.minute < minute));
+  }
+  return placed;
+}
+
+interface Placing {
+  readonly clock: Pick<Clock, 'now'> & Partial<Pick<Clock, 'timer'>>;
+  readonly signal: AbortSignal;
+}
+
+function recentOf(times: readonly number[], at: number, window: number): readonly number[] {
+  return times.filter((time) => isRecent(time, at, window));
+}
+
+/** For how many milliseconds no further call may be made. `later`: from one of these times to when it does not count any more. */
+function fullFor(recent: readonly number[], limit: number, later: number): number {
+  if (limit === 0) return Infinity;
+  const time = recent.toSorted((a, b) => a - b)[recent.length - limit];
+  return time === undefined ? 0 : Math.max(1, time + later);
+}
+
+async function passed(ms: number, { timer = systemClock.timer }: Placing['clock'], signal: AbortSignal): Promise<void> {
+  const { promise, resolve } = Promise.withResolvers<void>();
+  const cancel = timer(ms, resolve);
+  const stop = (): void => resolve();
+  signal.addEventListener('abort', stop);
+  await promise;
+  signal.removeEventListener('abort', stop);
+  cancel();
 }
 
 /** All runs without a principal are one subject. */

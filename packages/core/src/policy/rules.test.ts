@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { nextLoopTurn } from '../platform.ts';
+import { manualClock } from '../testing/index.ts';
 import type { UrlFacts } from './facts.ts';
 import { policy, type PolicyOptions } from './policy.ts';
 import type { JudgedCall, Touch, Verdict } from './port.ts';
@@ -712,6 +714,28 @@ describe('rates', () => {
     const made = policy({ rate: { second: 2 }, tools: { act: 'deny' } }, { clock: { now: () => 0 } });
     expect(types(await made.judge(harmless(3), context()))).toBe('??-');
     expect(types(await policy({ rate: { minute: 0 } }).judge(harmless(1), context()))).toBe('-');
+  });
+  test('calls of a program wait for configured rates, and the defaults are not for them', async () => {
+    const clock = manualClock();
+    const made = policy({ rate: { second: 2, minute: 4 }, autonomy: 3 }, { clock });
+    const acts = (count: number): JudgedCall[] =>
+      Array.from({ length: count }, () => callOf({ touches: [{ type: 'unknown' }] }));
+    const of = { ...context(), program: true } as const;
+    const started = clock.now();
+    const waited = Promise.resolve(made.judge([...acts(3), ...harmless(5), ...acts(2)], of));
+    for (const seconds of [1, 59]) {
+      await nextLoopTurn();
+      clock.advance(seconds * 1_000);
+    }
+    expect(types(await waited)).toBe('+'.repeat(10));
+    expect(clock.now() - started).toBe(60_000);
+    expect(types(await made.judge(acts(2), context()))).toBe('+-');
+
+    expect(types(await policy({ autonomy: 3 }, { clock }).judge(acts(200), of))).toBe('+'.repeat(200));
+    const aborted = { ...of, signal: AbortSignal.abort() };
+    expect(types(await made.judge(acts(1), aborted))).toBe('-');
+    expect(types(await policy({ rate: { minute: 0 }, autonomy: 3 }).judge(acts(1), of))).toBe('-');
+    expect(made.limits(0, { program: true })).toEqual({});
   });
   test('a clock that was set back does not lock a subject out', async () => {
     let now = 1_000_000;
