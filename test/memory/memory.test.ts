@@ -1,5 +1,5 @@
 import { runLoop, textOf, tool, type RunFacts, type Tool } from '@treadle/core';
-import { memoryOn, memoryTools, type MemoryItem } from '@treadle/core/memory';
+import { embedItems, memoryOn, memoryTools, type Embedder, type MemoryItem } from '@treadle/core/memory';
 import { manualClock, scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { countNotedRuns, sqliteStore, type Store } from '@treadle/store';
 import { expect, onTestFinished, test } from 'vitest';
@@ -131,6 +131,18 @@ test('what was remembered stays data, and counts as outside content where its so
   expect(clean.carried?.exposure).toBeUndefined();
 });
 
+test('a run that has seen private data notes nothing for others, and what it notes exposes who recalls it', async () => {
+  const store = openStore();
+  const scopes = (['tenant', 'agent', 'user'] as const).map(
+    (scope) => ['remember', { key: scope, text: '1234', scope }] as const,
+  );
+  const { messages } = await run(store, 'exposed', [call(['secret']), call(...scopes), 'x']);
+  expect(JSON.stringify(messages)).toContain('so it writes nothing down for others');
+  expect((await store.memory.list({ type: 'note', tenant: 'acme', limit: 9 })).map(({ id }) => id)).toHaveLength(1);
+  const later = await run(store, 'later', [call(['recall', { query: '1234' }]), 'x']);
+  expect(later.carried?.exposure).toMatchObject({ private: { tool: 'recall', from: 'exposed' } });
+});
+
 test.each(['private', 'off'])('a run with memory %s uses none', async (memory) => {
   const store = openStore();
   const note = await memoryOn({ port: store.memory }).remember({
@@ -146,4 +158,52 @@ test.each(['private', 'off'])('a run with memory %s uses none', async (memory) =
   expect(JSON.stringify(messages).match(/Memory is switched off/g)).toHaveLength(2);
   expect(await store.memory.list({ type: 'note', tenant: 'acme', limit: 9 })).toEqual([note]);
   expect((await stored(store)).length).toBe(memory === 'off' ? 5 : 1);
+});
+
+const NOTE = { scope: 'user', subject: 'ann', tenant: 'acme' } as const;
+
+test('an embedder that fails is left alone for a while, and the search goes on by words', async () => {
+  const { memory: port } = openStore();
+  let [time, calls] = [0, 0];
+  const problems: unknown[] = [];
+  const embedder: Embedder = {
+    id: 'e',
+    async embed(texts) {
+      calls++;
+      if (time < 60_000) throw new Error('away');
+      return texts.map(() => [1]);
+    },
+  };
+  const memory = memoryOn({ port, embedder, now: () => time, onProblem: (error) => problems.push(error) });
+  await memory.remember({ ...NOTE, key: 'pet', content: 'A dog.' });
+  const counts: number[] = [];
+  for (time of [0, 10_000, 29_999, 30_000, 70_000]) {
+    expect(await memory.search({ tenant: 'acme' }, 'dog')).toHaveLength(1);
+    counts.push(calls);
+  }
+  expect(counts).toEqual([1, 1, 1, 2, 3]);
+  expect(problems).toHaveLength(2);
+});
+
+test('makes vectors of everything, also with a model that takes few short texts', async () => {
+  const { memory: port } = openStore();
+  const memory = memoryOn({ port });
+  for (let index = 0; index < 70; index++) {
+    await memory.remember({ ...NOTE, key: `${index}`, content: 'word '.repeat(index * 20 + 1) });
+  }
+  let most = 0;
+  const embedder: Embedder = {
+    id: 'e',
+    async embed(texts) {
+      if (texts.length > 10) throw new Error('too many');
+      most = Math.max(most, ...texts.map(({ length }) => length));
+      return texts.map(() => [1, 2]);
+    },
+  };
+  await embedItems(port, embedder);
+  expect(await port.unembedded('e', 9)).toEqual([]);
+  expect(most).toBe(2_000);
+  await memory.remember({ ...NOTE, key: 'last', content: 'word' });
+  const never: Embedder = { id: 'e', embed: () => Promise.reject(new Error('away')) };
+  await expect(embedItems(port, never)).rejects.toThrow('away');
 });

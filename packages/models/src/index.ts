@@ -1,5 +1,7 @@
 export { anthropic, type AnthropicOptions } from './anthropic/anthropic.ts';
 export { demo } from './demo/demo.ts';
+export { googleEmbedder, ollamaEmbedder, openaiEmbedder } from './embeddings/embedders.ts';
+export type { EmbedderOptions } from './embeddings/http-embedder.ts';
 export { google, type GoogleOptions } from './google/google.ts';
 export { ollama, type OllamaOptions } from './ollama/ollama.ts';
 export { openaiChat, type OpenAiChatOptions } from './openai-chat/openai-chat.ts';

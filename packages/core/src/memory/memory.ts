@@ -42,19 +42,24 @@ export interface MemoryOptions {
 const CANDIDATES = 50;
 /** So that the first places of a ranking do not outweigh everything else (reciprocal rank fusion). */
 const RANK_OFFSET = 60;
+/** After a failure of the embedder, searches do without it for so long, so that not each of them waits for a host that is away. */
+const EMBEDDER_REST_MS = 30_000;
 
 export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }: MemoryOptions): Memory {
+  let restsUntil = -Infinity;
+
   async function nearest(
     reader: MemoryReader,
     text: string,
     signal: AbortSignal | undefined,
   ): Promise<readonly MemoryItem[]> {
-    if (!embedder) return [];
+    if (!embedder || now() < restsUntil) return [];
     try {
-      const [vector] = await embedder.embed([text], signal);
+      const [vector] = await embedder.embed([embeddedText(text)], signal);
       return await port.nearest(reader, { model: embedder.id, vector: quantised(vector!), limit: CANDIDATES });
     } catch (error) {
       signal?.throwIfAborted();
+      restsUntil = now() + EMBEDDER_REST_MS;
       onProblem?.(error);
       return [];
     }
@@ -85,23 +90,36 @@ export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }:
   };
 }
 
-/** How many texts are embedded with one request. */
+/** How many texts are embedded with one request. Hosts that take fewer get fewer. */
 const EMBEDDED_AT_ONCE = 64;
-/** Of a longer text the beginning is embedded: models take a few thousand tokens. */
-const MAX_EMBEDDED_CHARS = 4_000;
+/** Of a longer text the beginning is embedded: small models take 512 tokens. */
+const MAX_EMBEDDED_CHARS = 2_000;
 
 /** Makes vectors of all items that have none of this model. */
 export async function embedItems(port: MemoryPort, embedder: Embedder, signal?: AbortSignal): Promise<void> {
-  for (;;) {
-    const items = await port.unembedded(embedder.id, EMBEDDED_AT_ONCE);
+  for (let most = EMBEDDED_AT_ONCE; ;) {
+    const items = await port.unembedded(embedder.id, most);
     if (items.length === 0) return;
-    const texts = items.map(({ content }) => content.slice(0, MAX_EMBEDDED_CHARS).toWellFormed());
-    const vectors = await embedder.embed(texts, signal);
+    let vectors: readonly (readonly number[])[];
+    try {
+      vectors = await embedder.embed(
+        items.map(({ content }) => embeddedText(content)),
+        signal,
+      );
+    } catch (error) {
+      if (signal?.aborted || most === 1) throw error;
+      most /= 4;
+      continue;
+    }
     await port.addVectors(
       embedder.id,
       items.map(({ row }, index) => ({ row, vector: quantised(vectors[index] ?? []) })),
     );
   }
+}
+
+function embeddedText(text: string): string {
+  return text.slice(0, MAX_EMBEDDED_CHARS).toWellFormed();
 }
 
 /** Items of several rankings, by the sum of what their places count. */

@@ -94,6 +94,10 @@ export function memoryTools(memory: Memory): readonly Tool[] {
         );
       }
       const state = context.run?.state();
+      if (state?.exposure?.private && (scope === 'agent' || scope === 'tenant')) {
+        const why = `This run has seen private data, so it writes nothing down for others. Use the scope "user".`;
+        return new Finished(errorResult(why, { errorType: 'permission_denied' }));
+      }
       await memory.remember({ key, scope, content: text, tags, ...owner, ...writtenBy(state) });
       return `Remembered "${key}" (${scope}).`;
     },

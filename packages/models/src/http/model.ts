@@ -3,55 +3,28 @@ import {
   systemClock,
   type KnownOptions,
   type Model,
-  type ModelError,
   type ModelReply,
   type ModelRequest,
   type Settings,
 } from '@treadle/core';
-import { nodeVersion } from '@treadle/core/node-version';
 import { maxCostOf, withCost } from '../prices/price.ts';
 import { priceOf } from '../prices/table.ts';
 import type { Emit, Protocol } from '../protocol.ts';
-import type { ProviderFacts } from '../providers.ts';
 import { toolsRefused } from '../tool-support/refusal.ts';
 import { withToolSupport } from '../tool-support/tool-support.ts';
-import {
-  baseURLOf,
-  checkEndpoint,
-  checkSettings,
-  endpointURL,
-  environmentKey,
-  type EndpointOptions,
-} from './endpoint.ts';
+import { connectionTo, type HttpService } from './connection.ts';
+import { checkEndpoint, checkSettings, type EndpointOptions } from './endpoint.ts';
 import { CANCELLED, protocolFailure } from './failures.ts';
-import { redactor } from './redact.ts';
 import { setSingleAttempt, withRetries } from './retry.ts';
-import { addressOf, fetchSend, type Post, type Send } from './send.ts';
+import type { Post } from './send.ts';
 import { exchange, type Transport } from './transport.ts';
-import { undiciSend } from './undici.ts';
 
-const DEFAULT_TIMEOUT_MS = 300_000;
-
-export interface HttpModel<State> {
-  /** The function that the user called, for error messages. */
-  readonly factory: string;
+export interface HttpModel<State> extends HttpService {
   readonly protocol: Protocol<State>;
   /** The options that the function has besides those of every protocol. */
   readonly own?: KnownOptions['names'];
-  readonly provider: ProviderFacts;
-  /** The headers that carry the key. */
-  readonly auth: (apiKey: string) => Readonly<Record<string, string>>;
   /** The provider reports the cost of each reply, so no price is needed. */
   readonly reportsCost?: boolean;
-}
-
-/** Undici needs the connections of Node. Other runtimes look like Node, and have a `fetch` of their own. */
-function builtInSend(): Send {
-  return nodeVersion() === undefined ? fetchSend((input, init) => globalThis.fetch(input, init)) : undiciSend;
-}
-
-function noKey(host: string, hint: string): ModelError {
-  return { code: 'auth', message: `${hint} Nothing was sent to ${host}.`, retryable: false };
 }
 
 /** A model that is reached over HTTP: a protocol on top of the shared transport. */
@@ -60,37 +33,16 @@ export function httpModel<State>(
   options: EndpointOptions,
 ): Model {
   checkEndpoint(factory, options, own);
-  const { model, fetch, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
+  const { model, maxRetries = 2, stream = true, clock = systemClock, random = Math.random } = options;
   const { price = priceOf(model), toolSupport = 'error', settings } = options;
   checkSettings(factory, settings, protocol.takes);
-  const url = endpointURL(factory, baseURLOf(provider, options), protocol);
-  const keyHeaders = Object.keys({ ...auth(''), authorization: '' });
-  const fromEnvironment = environmentKey({ factory, provider, url, keyHeaders }, options);
-  const apiKey = options.apiKey ?? fromEnvironment.key;
-  const headers: Record<string, string> = {
-    'content-type': 'application/json',
-    accept: stream ? protocol.framing.mediaType : 'application/json',
-    'user-agent': 'treadle',
-    ...(apiKey === undefined ? undefined : auth(apiKey)),
-  };
-  for (const [name, value] of Object.entries(options.headers ?? {})) headers[name.toLowerCase()] = value;
-
-  const to = addressOf(url, headers);
-  const redact = redactor(apiKey, { ...headers, ...Object.fromEntries(url.searchParams) });
-  const transport: Transport<State> = {
-    protocol,
-    stream,
-    send: fetch === undefined ? builtInSend() : fetchSend(fetch),
-    clock,
-    timeouts: {
-      headers: options.timeouts?.headers ?? DEFAULT_TIMEOUT_MS,
-      idle: options.timeouts?.idle ?? DEFAULT_TIMEOUT_MS,
-    },
-  };
-  const safeError = (error: ModelError): ModelError => {
-    const hint = error.code === 'auth' && apiKey === undefined ? ` (${fromEnvironment.hint})` : '';
-    return { ...error, message: redact(error.message) + hint };
-  };
+  const connection = connectionTo(
+    { factory, provider, auth },
+    { ...protocol, accept: stream ? protocol.framing.mediaType : 'application/json' },
+    options,
+  );
+  const { to, safeError } = connection;
+  const transport: Transport<State> = { protocol, stream, clock, ...connection };
 
   const finishReply = (reply: ModelReply, { tools }: ModelRequest): ModelReply => {
     if (reply.type === 'reply') return withCost(reply.model === '' ? { ...reply, model } : reply, price);
@@ -147,11 +99,7 @@ export function httpModel<State>(
       return 'type' in post ? Promise.resolve(post) : send(post, request, emit, signal);
     };
 
-  // A `fetch` of the user may add a key of its own.
-  const refusal: ModelReply | undefined =
-    fromEnvironment.isRequired && fetch === undefined
-      ? { type: 'failure', error: noKey(url.host, fromEnvironment.hint) }
-      : undefined;
+  const refusal: ModelReply | undefined = connection.refusal && { type: 'failure', error: connection.refusal };
   const retryingModel: Model = {
     id: model,
     ...(provider.name !== undefined && { provider: provider.name }),
