@@ -142,7 +142,17 @@ steps:
     agent: nobody
   - { id: d, action: transform, inputs: { x: 1 } }
   - { id: e, action: transform, value: "\${{ steps.d.output.y }}" }
+  - { id: f, action: run_tool, tool: read, inputs: { path: 7 } }
 `,
+    );
+    await file(
+      'loop.yaml',
+      'description: x\nsteps:\n  - { id: a, action: parallel, steps: [{ id: b, action: sub_workflow, workflow: round }] }\n',
+    );
+    await file('round.yaml', 'description: x\nsteps:\n  - { id: a, action: invoke_agent, agent: loop }\n');
+    await file(
+      'ends.yaml',
+      'description: x\ninputs: { n: { type: integer } }\nsteps:\n  - { id: a, action: sub_workflow, workflow: ends, when: inputs.n > 0, inputs: { n: 0 } }\n',
     );
     const { code, stdout } = await workflow('check');
     expect(code).toBe(1);
@@ -153,10 +163,14 @@ steps:
       `${at('lacking.yaml')}, line 4, steps[1].inputs.pth: The tool "read" has no input "pth".`,
       `${at('lacking.yaml')}, line 4, steps[1].inputs: The tool "read" needs the input "path"`,
       `${at('lacking.yaml')}, line 7, steps[2].agent: There is no agent "nobody".`,
+      `${at('lacking.yaml')}, line 10, steps[5].inputs.path: The tool "read" does not take this input: path: Instance type "number"`,
+      `${at('loop.yaml')}, line 3, steps[0].steps[0].workflow: The workflow calls itself without an end: loop → round → loop.`,
+      `${at('round.yaml')}, line 3, steps[0].agent: The workflow calls itself without an end: round → loop → round.`,
       `The output of the step "d" has no field "y". Did you mean "x"? It has x.`,
     ]) {
       expect(stdout).toContain(line);
     }
+    expect(stdout).not.toContain('ends.yaml');
     expect((await runOn('lacking')).stderr).toMatch(/there is no tool "reed"|depends on the agent "nobody"/);
     expect((await runOn('broken')).stderr).toContain('is not used');
     expect((await runOn('nothing')).stderr).toContain('There is no agent "nothing"');

@@ -78,10 +78,43 @@ steps:
     ['- { id: a, action: condition, if: "true", then: [b] }', '4 steps[0].then[0]', 'There is no step "b"'],
     ['- { id: a, action: ask, question: x, choices: [] }', '4 steps[0].choices', 'a list of texts'],
     ['- { id: a, action: transform, inputs: [1] }', '4 steps[0].inputs', 'a table of values'],
+    ['- { id: a, action: transform, value: "x ${{ inputs.n" }', '4 steps[0].value', 'has no end'],
+    [
+      '- { id: a, action: transform, when: "${{ inputs.n }} > 1" }',
+      '4 steps[0].when',
+      'Use an expression that is true or false',
+    ],
+    ['- { id: a, action: condition, if: [true] }', '4 steps[0].if', 'Use an expression that is true or false'],
+    [
+      '- { id: a, action: map, over: "${{ inputs.n }}, 2", steps: [{ id: b, action: transform }] }',
+      '4 steps[0].over',
+      'Use a list',
+    ],
+    ['- { id: a, action: sleep, until: 2030-13-45 }', '4 steps[0].until', 'Use a time'],
+    ['- { id: a, action: ask, question: x, schema: { type: text } }', '4 steps[0].schema', 'Use a JSON Schema'],
+    ['- { id: a, action: condition, if: "true", then: a }', '4 steps[0].then', 'cannot list itself'],
+    [
+      '- { id: a, action: transform, on_error: h }\n- { id: b, action: transform }\n- { id: h, action: transform, depends_on: [a, b] }',
+      '6 steps[2].depends_on',
+      'Let "a" depend on "b"',
+    ],
   ])('%s is refused with its line and key', (steps, place, message) => {
     const problems = problemsOf(steps);
     expect(problems[0]).toContain(`${place}`);
     expect(problems.join('\n')).toContain(message);
+  });
+
+  test.each([
+    '- { id: a, action: sleep, until: 2030-01-31 }',
+    '- { id: a, action: sleep, until: "2030-01-31T08:00" }',
+    '- { id: a, action: sleep, until: "${{ inputs.n }}-01-31" }',
+    '- { id: a, action: sleep, until: inputs.n + 60 }',
+    '- { id: a, action: map, over: [1, "${{ inputs.n }}"], steps: [{ id: b, action: transform }] }',
+    '- { id: a, action: transform, when: false }',
+    `- { id: a, action: transform, value: "\${{ {'a': {'}}': '\${{'}} }} and \${{ inputs.n }}" }`,
+    '- { id: a, action: transform, undo: u }\n- { id: u, action: transform, depends_on: a }',
+  ])('%s is accepted', (steps) => {
+    expect(problemsOf(steps)).toEqual([]);
   });
 
   test('names outputs that nothing gives, and unknown keys', () => {

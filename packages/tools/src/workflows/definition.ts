@@ -10,6 +10,7 @@ import {
   shown,
   sleepTemplates,
   text,
+  timeOf,
   wholeNumber,
   type Path,
   type Retry,
@@ -216,6 +217,14 @@ function level(given: unknown, around: Around, checking: Checking): Level | unde
   }
   if (problems.length > before || order.type === 'cycle') return undefined;
   const all = allNeeds(graph, order.ids);
+  for (const [id, users] of spare) {
+    const isDone = (one: string): boolean => users.every((user) => user === one || all.get(user)?.has(one));
+    const late = needs.get(id)!.find((one) => !isDone(one));
+    if (late === undefined) continue;
+    const { path } = own.get(id)!;
+    const message = `It is taken as soon as the step that names it needs it. Let "${users[0]}" depend on "${late}".`;
+    problems.push({ path: [...path, 'depends_on'], message });
+  }
   for (const id of [...order.ids, ...spare.keys()]) {
     const visible = new Set(around.outer);
     for (const user of spare.get(id) ?? [id]) {
@@ -284,7 +293,7 @@ function draft(given: unknown, path: Path, checking: Checking): Draft | undefine
   const templates: Record<string, Template> = {};
   for (const key of TEMPLATES.filter((one) => known.includes(one) && given[one] !== undefined && given[one] !== null)) {
     const made = EXPRESSIONS.has(key)
-      ? expression(given[key], [...path, key], checking)
+      ? expression(given[key], key, path, checking)
       : template(given[key], [...path, key], checking);
     if (made) templates[key] = made;
   }
@@ -345,7 +354,8 @@ function takenSteps(
       for (const [index, one] of all.entries()) {
         const at = [...path, key, ...(Array.isArray(listed) ? [index] : [])];
         const name = String(one);
-        if (typeof one !== 'string' || !own.has(name) || name === id) {
+        if (name === id) problems.push({ path: at, message: 'A condition cannot list itself.' });
+        else if (typeof one !== 'string' || !own.has(name)) {
           problems.push({ path: at, message: `There is no step ${shown(one)}.${didYouMean(name, [...own.keys()])}` });
         } else if (taken.has(name)) {
           problems.push({ path: at, message: `The step "${name}" is in two lists of conditions. Use "when" instead.` });
@@ -482,16 +492,40 @@ function template(value: unknown, path: Path, { problems }: Checking): Template 
   return compileValue(value, path, (at, message) => void problems.push({ path: at, message }));
 }
 
-function expression(value: unknown, path: Path, checking: Checking): Template | undefined {
-  if (typeof value === 'boolean' || Array.isArray(value)) return template(value, path, checking);
-  if (typeof value !== 'string') {
-    checking.problems.push({ path, message: `It is ${shown(value)}. Use an expression, such as inputs.count > 3.` });
+/** What a key may have besides one expression. */
+const INSTEAD: Readonly<Record<string, { readonly isFit: (one: Template) => boolean; readonly use: string }>> = {
+  over: {
+    isFit: (one) => one.type === 'list' || (one.type === 'value' && Array.isArray(one.value)),
+    use: 'a list, or one expression that returns a list, such as steps.find.output',
+  },
+  until: {
+    isFit: (one) => one.type === 'text' || (one.type === 'value' && Number.isFinite(timeOf(one.value))),
+    use: 'a time such as 2030-01-31T08:00:00Z, or one expression that returns one',
+  },
+};
+const CONDITION = {
+  isFit: (one: Template): boolean => one.type === 'value' && typeof one.value === 'boolean',
+  use: 'an expression that is true or false, such as inputs.count > 3',
+};
+/** A time is no calculation. */
+const DATE = /^\d{4}-\d\d-\d\d(?!\s*[-+*/])/;
+
+function expression(value: unknown, key: string, within: Path, checking: Checking): Template | undefined {
+  const path = [...within, key];
+  const text = typeof value === 'string' ? value.trim() : undefined;
+  const isValue = text === undefined || text.includes('${{') || (key === 'until' && DATE.test(text));
+  if (!isValue) {
+    const made = compileExpression(text);
+    if (made.type === 'expression') return made.template;
+    checking.problems.push({ path, message: made.message });
     return undefined;
   }
-  if (value.includes('${{')) return template(value, path, checking);
-  const made = compileExpression(value.trim());
-  if (made.type === 'expression') return made.template;
-  checking.problems.push({ path, message: made.message });
+  const found = checking.problems.length;
+  const made = template(text ?? value, path, checking);
+  const { isFit, use } = INSTEAD[key] ?? CONDITION;
+  if (made.type === 'path' || made.type === 'cel' || isFit(made)) return made;
+  if (checking.problems.length === found)
+    checking.problems.push({ path, message: `It is ${shown(value)}. Use ${use}.` });
   return undefined;
 }
 

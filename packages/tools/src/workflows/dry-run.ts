@@ -1,5 +1,6 @@
 import type { CompiledStep, Flow, Level } from './definition.ts';
 import { evaluate } from './evaluate.ts';
+import { shown } from './step-fields.ts';
 import { MissingValue, namesIn, valueAt, type Template } from './expressions.ts';
 
 /*
@@ -74,7 +75,7 @@ async function planStep(known: Known, step: CompiledStep): Promise<PlannedStep> 
   };
 }
 
-async function isTaken(known: Known, { needs, taken, when }: CompiledStep): Promise<PlannedStep['taken']> {
+async function isTaken(known: Known, { id, needs, taken, when }: CompiledStep): Promise<PlannedStep['taken']> {
   const { outputs, skipped } = known;
   if (needs.length > 0 && needs.every((id) => skipped.has(id))) return 'no';
   if (taken) {
@@ -85,7 +86,8 @@ async function isTaken(known: Known, { needs, taken, when }: CompiledStep): Prom
   if (!when) return 'yes';
   const decided = await resolved(known, when);
   if (!decided.isKnown) return 'if';
-  return decided.value === true ? 'yes' : 'no';
+  if (typeof decided.value === 'boolean') return decided.value ? 'yes' : 'no';
+  throw new Error(`"when" of the step "${id}" is ${shown(decided.value)}. It has to be true or false.`);
 }
 
 interface Resolved {

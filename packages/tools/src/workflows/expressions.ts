@@ -72,7 +72,12 @@ export function compileExpression(text: string): CompiledExpression {
 
 /** The expressions of a text: the whole text, or parts of it. Never throws. */
 export function compileText(text: string): Template | { readonly type: 'problem'; readonly message: string } {
-  const pieces = text.split(/\$\{\{(.*?)\}\}/s);
+  const pieces = piecesOf(text);
+  if (!pieces)
+    return {
+      type: 'problem',
+      message: `The expression in ${JSON.stringify(text.slice(0, 80))} has no end: "}}" is missing.`,
+    };
   if (pieces.length === 1) return { type: 'value', value: text };
   const parts: Template[] = [];
   for (const [index, piece] of pieces.entries()) {
@@ -85,6 +90,33 @@ export function compileText(text: string): Template | { readonly type: 'problem'
     parts.push(compiled.template);
   }
   return parts.length === 1 ? parts[0]! : { type: 'text', parts };
+}
+
+/** What is around expressions, and in turn the expressions. Undefined: one does not end. */
+function piecesOf(text: string): readonly string[] | undefined {
+  const pieces: string[] = [];
+  for (let at = 0; ;) {
+    const from = text.indexOf('${{', at);
+    if (from < 0) return [...pieces, text.slice(at)];
+    const to = endOf(text, from + 3);
+    if (to === undefined) return undefined;
+    pieces.push(text.slice(at, from), text.slice(from + 3, to));
+    at = to + 2;
+  }
+}
+
+/** Where an expression ends: at braces that are neither in a text nor those of a map. */
+function endOf(text: string, from: number): number | undefined {
+  const token = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|[{}]/gs;
+  token.lastIndex = from;
+  let depth = 0;
+  for (let found = token.exec(text); found; found = token.exec(text)) {
+    const [one] = found;
+    if (one === '{') depth++;
+    else if (one === '}' && depth > 0) depth--;
+    else if (one === '}' && text[found.index + 1] === '}') return found.index;
+  }
+  return undefined;
 }
 
 type Path = readonly (string | number)[];

@@ -7,6 +7,7 @@ import {
   type NamedAgent,
   type WorkflowHost,
 } from '@treadle/core/named-agents';
+import { schemaCheck } from '@treadle/core/json-schema';
 import { didYouMean } from '@treadle/core/nearest';
 import { programModel } from '@treadle/core/program';
 import { compileWorkflow, type CompiledStep, type Flow } from './definition.ts';
@@ -66,6 +67,7 @@ function lackingOf(agent: NamedAgent, host: AgentHost): readonly AgentProblem[] 
   const known = new Map([...flow.steps].map(([id, step]) => [id, fieldsOf(step, host)] as const));
   const steps = [...flow.steps.values()];
   return [
+    ...endlessProblems(agent, flow, host),
     ...steps.flatMap((step) => targetProblems(step, host)),
     ...steps.flatMap((step) =>
       Object.entries(step.templates).flatMap(([key, one]) => fieldProblems(one, [...step.path, key], known)),
@@ -75,6 +77,51 @@ function lackingOf(agent: NamedAgent, host: AgentHost): readonly AgentProblem[] 
 }
 
 /** What is wrong with the tool, agent or workflow of a step, and with what it gets. */
+/** A workflow that calls itself whatever its inputs are, directly or through others, never ends. */
+function endlessProblems({ name }: NamedAgent, flow: Flow, host: AgentHost): readonly AgentProblem[] {
+  for (const { path, action, target } of alwaysCalled(flow)) {
+    const chain = chainTo(name, target!, host, new Set());
+    if (!chain) continue;
+    const key = action === 'invoke_agent' ? 'agent' : 'workflow';
+    const names = [name, ...chain].join(' → ');
+    return [
+      {
+        path: [...path, key],
+        message: `The workflow calls itself without an end: ${names}. Give a step on the way a condition.`,
+      },
+    ];
+  }
+  return [];
+}
+
+/** The workflows from one to the one of this name, which all of them always call. Undefined: there is no such way. */
+function chainTo(name: string, from: string, host: AgentHost, seen: Set<string>): readonly string[] | undefined {
+  if (from === name) return [from];
+  const agent = host.agent?.(from);
+  if (seen.has(from) || !isWorkflow(agent)) return undefined;
+  seen.add(from);
+  for (const { target } of alwaysCalled(flowOf(agent))) {
+    const chain = chainTo(name, target!, host, seen);
+    if (chain) return [from, ...chain];
+  }
+  return undefined;
+}
+
+/** The steps that call agents and workflows, and are never skipped. */
+function alwaysCalled({ top, steps }: Flow): readonly CompiledStep[] {
+  const always = new Set<string>();
+  const callers = (ids: readonly string[]): readonly CompiledStep[] =>
+    ids.flatMap((id) => {
+      const one = steps.get(id)!;
+      // A step is skipped if all that it needs was.
+      if (one.when || one.taken || (one.needs.length > 0 && !one.needs.some((need) => always.has(need)))) return [];
+      always.add(id);
+      if (one.action === 'parallel') return callers(one.inner!.ids);
+      return one.action === 'invoke_agent' || one.action === 'sub_workflow' ? [one] : [];
+    });
+  return callers(top.ids);
+}
+
 function targetProblems(step: CompiledStep, host: AgentHost): readonly AgentProblem[] {
   const { action, target = '', path } = step;
   if (action === 'run_tool') {
@@ -119,6 +166,10 @@ function inputProblems(
   const missing = required.filter((one) => !given.includes(one));
   const known = names.length === 0 ? 'It takes none' : `It takes ${names.join(', ')}`;
   return [
+    ...valueProblems(inputs, properties, schema).map((problem) => {
+      const [key = ''] = problem.split(/[.:]/);
+      return { path: [...path, 'inputs', key], message: `${what} does not take this input: ${problem}.` };
+    }),
     ...unknown.map((one) => ({
       path: [...path, 'inputs', one],
       message: `${what} has no input "${one}".${didYouMean(one, names)} ${known}.`,
@@ -128,6 +179,31 @@ function inputProblems(
       message: `${what} needs the input "${one}", which is missing.`,
     })),
   ];
+}
+
+/** What is wrong with the inputs that are no expressions. Patterns are not tried, because they may take long. */
+function valueProblems(
+  inputs: Template | undefined,
+  properties: object,
+  { $defs, definitions }: Readonly<Record<string, unknown>>,
+): readonly string[] {
+  const values = inputs?.type === 'value' ? inputs.value : Object.fromEntries(knownEntries(inputs));
+  const schema = {
+    type: 'object',
+    properties,
+    ...($defs !== undefined && { $defs }),
+    ...(definitions !== undefined && { definitions }),
+  };
+  try {
+    return schemaCheck(schema)(values, () => true);
+  } catch {
+    return [];
+  }
+}
+
+function knownEntries(inputs: Template | undefined): readonly (readonly [string, unknown])[] {
+  if (inputs?.type !== 'table') return [];
+  return inputs.entries.flatMap(([key, one]) => (one.type === 'value' ? [[key, one.value] as const] : []));
 }
 
 function keysIn(template: Template): readonly string[] {

@@ -281,6 +281,9 @@ function* decided(scope: Scope, given: Template, key: string): Steps<boolean> {
   throw new StepProblem('invalid_params', `"${key}" is ${shown(value)}. It has to be true or false.`);
 }
 
+/** Seconds. */
+const LONGEST_DELAY = 30 * 86_400;
+
 /** Does what a step says, again if it fails as its `retry` says. */
 function* attempts(scope: Scope, one: CompiledStep, tried: { mayBeDone: boolean }): Steps<unknown> {
   const { times, delay, factor, on } = one.retry;
@@ -292,7 +295,7 @@ function* attempts(scope: Scope, one: CompiledStep, tried: { mayBeDone: boolean 
       tried.mayBeDone ||= mayHaveActed(one, type);
       if (type === undefined || !on.includes(type) || count >= times) throw error;
     }
-    const seconds = delay * factor ** (count - 1);
+    const seconds = Math.min(delay * factor ** (count - 1), LONGEST_DELAY);
     if (seconds > 0) yield* call(WORKFLOW_TOOLS.sleep, { seconds }, one.id);
   }
 }

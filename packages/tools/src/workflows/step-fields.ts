@@ -1,3 +1,5 @@
+import { isJsonSchema } from '@treadle/core';
+import { schemaCheck } from '@treadle/core/json-schema';
 import { didYouMean } from '@treadle/core/nearest';
 import type { AgentProblem } from '@treadle/core/named-agents';
 import type { CompiledStep } from './definition.ts';
@@ -36,10 +38,24 @@ export function schemaOf(given: Table, path: Path, problems: AgentProblem[]): Co
   if (choices !== undefined && !(Array.isArray(choices) && choices.length > 0 && choices.every(isText))) {
     problems.push({ path: [...path, 'choices'], message: `It is ${shown(choices)}. Use a list of texts.` });
   }
-  if (schema !== undefined && !isTable(schema)) {
+  if (schema !== undefined && !canBeAnswered(schema)) {
     problems.push({ path: [...path, 'schema'], message: `It is ${shown(schema)}. Use a JSON Schema.` });
   }
   return choices === undefined ? { schema } : { choices };
+}
+
+const TYPES = new Set<unknown>(['object', 'array', 'string', 'number', 'integer', 'boolean', 'null']);
+
+function canBeAnswered(schema: unknown): boolean {
+  if (!isTable(schema) || !isJsonSchema(schema)) return false;
+  const { type = [] } = schema;
+  if (![type].flat().every((one) => TYPES.has(one))) return false;
+  try {
+    schemaCheck(schema)(null, () => true);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** `for: 5m` is a number of seconds. */
@@ -54,20 +70,33 @@ export function sleepTemplates(
   return { ...templates, for: { type: 'value', value } };
 }
 
+/** Milliseconds since 1970 of seconds, or of a text with a time. A text without a time zone is in UTC. NaN for anything else. */
+export function timeOf(given: unknown): number {
+  if (typeof given === 'number') return given * 1_000;
+  if (typeof given !== 'string') return NaN;
+  const text = given.trim();
+  return Date.parse(/[T ]\d\d:\d\d(:\d\d(\.\d+)?)?$/.test(text) ? `${text}Z` : text);
+}
+
 const UNITS: Readonly<Record<string, number>> = { ms: 0.001, s: 1, m: 60, h: 3_600, d: 86_400 };
 
 /** Seconds: a number, or a text such as `90s`, `5m` or `1d`. */
 export function duration(given: unknown, path: Path, problems: AgentProblem[]): number | undefined {
   if (given === undefined || given === null) return undefined;
-  const [, amount, unit] =
-    typeof given === 'string' ? (/^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(given.trim()) ?? []) : [];
-  const seconds = typeof given === 'number' ? given : Number(amount) * UNITS[unit ?? '']!;
+  const seconds = secondsOf(given);
   if (seconds > 0 && seconds <= 30 * 86_400) return seconds;
   problems.push({
     path,
     message: `It is ${shown(given)}. Use seconds, or a text such as "90s", "5m" or "1d", up to 30 days.`,
   });
   return undefined;
+}
+
+/** NaN for what is no duration. */
+export function secondsOf(given: unknown): number {
+  if (typeof given !== 'string') return typeof given === 'number' ? given : NaN;
+  const [, amount, unit = ''] = /^(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)$/.exec(given.trim()) ?? [];
+  return Number(amount) * UNITS[unit]!;
 }
 
 const ONCE: Retry = { times: 1, delay: 0, factor: 1, on: [] };

@@ -97,6 +97,22 @@ outputs: { join: "\${{ steps.join.output }}", never: "\${{ steps.never.status }}
     expect(log).toEqual(['many']);
   });
 
+  test('sleep for texts, and until times without a time zone, which are in UTC', async () => {
+    const clock = manualClock(Date.parse('2030-01-31T07:58:30Z'));
+    const text = `
+steps:
+  - { id: a, action: sleep, for: "\${{ inputs.wait }}" }
+  - { id: b, action: sleep, until: 2030-01-31T08:00, depends_on: a }
+  - { id: c, action: transform, value: "\${{ {'x': {'y': inputs.wait}} }}", depends_on: b }
+`;
+    const { result, again } = await start(text, [], { wait: '90s' }, { clock });
+    expect(result.waiting).toHaveLength(1);
+    await clock.advance(89_999);
+    expect((await again()).outcome).toBeUndefined();
+    await clock.advance(1);
+    expect(outputOf(await again())).toEqual({ c: { x: { y: '90s' } } });
+  });
+
   test('retry, continue, and go to a handler', async () => {
     const { tools, log, fails } = world();
     fails.set('flaky', 2).set('lost', 9).set('bad', 9);

@@ -21,6 +21,7 @@ import {
   type StoppedRun,
 } from './program.ts';
 import { answerIn, blobsOf, chainResults } from './results.ts';
+import { secondsOf, timeOf } from './step-fields.ts';
 
 /*
  * The tools of a workflow: those that its steps name, and those that only the program calls.
@@ -398,7 +399,7 @@ function sleepUntilTool(clock: Clock | undefined): Tool {
     execute(input, { parked }) {
       const { seconds, until } = input as { readonly seconds?: unknown; readonly until?: unknown };
       const now = clock ? clock.now() : Date.now();
-      const at = parked?.wakeAt ?? (until === undefined ? now + Number(seconds) * 1_000 : timeOf(until));
+      const at = parked?.wakeAt ?? (until === undefined ? now + secondsOf(seconds) * 1_000 : timeOf(until));
       if (!Number.isFinite(at) || at > now + LONGEST_MS) {
         const given = JSON.stringify(until ?? seconds);
         throw new Error(
@@ -408,10 +409,6 @@ function sleepUntilTool(clock: Clock | undefined): Tool {
       return now >= at ? null : new Parked('a time', [], { wakeAt: at });
     },
   });
-}
-
-function timeOf(until: unknown): number {
-  return typeof until === 'number' ? until * 1_000 : typeof until === 'string' ? Date.parse(until) : NaN;
 }
 
 function stopTool(stopRun: NonNullable<WorkflowToolsOptions['stopRun']>): Tool {
