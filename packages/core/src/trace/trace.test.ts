@@ -124,8 +124,8 @@ test('calls of one turn are actions, with what they gained by running at once', 
   });
 });
 
-// Seed 000, section 6.1, cases 17 and 18.
-test('each reply and each call is observed, and each turn is a step with an action for each call', async () => {
+// Seed 000, section 6.1.
+test('cases 17 and 18: each reply and each call is observed, and each turn is a step with an action for each call', async () => {
   const model = scriptedModel([working({ ms: 5 }, { ms: 7, fails: true }), working({ ms: 3 }), 'Done.']);
   const observed: string[] = [];
   const reader = traceReader();

@@ -71,7 +71,7 @@ test('large records go in small requests, and cost a collector that is away at m
 /** A collector that answers with these statuses by path. */
 async function answering(
   statuses: Readonly<Record<string, number>>,
-  end = (response: ServerResponse) => void response.end(),
+  end: (response: ServerResponse) => void = (response) => void response.end(),
 ) {
   const problems: string[] = [];
   const server = createServer(({ url }, response) => end(response.writeHead(statuses[url!]!)));
