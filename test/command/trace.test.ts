@@ -1,4 +1,4 @@
-import { agentTool, runLoop, tool } from '@treadle/core';
+import { agentTool, runLoop, tool, type FollowedRun } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { expect, test } from 'vitest';
 import { runsFixture } from './runs-fixture.ts';
@@ -62,6 +62,19 @@ test('shows a run as a tree, with its child runs and what failed', async () => {
 1 failure
   entry 3: F-EXE tool, fail execution_failed, medium, retryable
 `);
+});
+
+test('says that a run is interrupted if no process drives it', async () => {
+  await stored();
+  await fixture.inStore(async (store) => {
+    const [first] = await store.read('run_abc');
+    await store.append('run_killed', [
+      { ...first!, event: { ...first!.event, runId: 'run_killed' } as FollowedRun['started'] },
+    ]);
+  });
+  const { stdout } = await fixture.treadle('trace', 'killed');
+  expect(stdout.split('\n', 1)).toEqual(['run_killed  interrupted']);
+  expect(stdout).toContain('model scripted: interrupted\n');
 });
 
 test('prints JSON, and reports runs that do not exist', async () => {

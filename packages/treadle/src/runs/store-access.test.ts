@@ -40,6 +40,18 @@ describe('finds a run', () => {
     expect(await find('ab.t1.tool.0')).toBe('run_ab.t1.tool.0');
     await expect(find('ab.t1')).rejects.toThrow('matches 3 runs');
   });
+
+  test('by the short id of a child run, as lists show it', async () => {
+    const children = ['t1.tool.1', 't1.tool.1.t1.tool.0', 't1.tool.10'].map((call) => `run_${HEX}.${call}`);
+    for (const id of [`run_${HEX}`, ...children]) await add(id);
+    for (const id of children) {
+      expect(await find(shortId(id))).toBe(id);
+      expect(await find(shortId(id).slice('run_'.length))).toBe(id);
+    }
+    expect(await find('0123')).toBe(`run_${HEX}`);
+    await add(`run_${HEX.replace('f', 'e')}.t1.tool.1`);
+    await expect(find('run_01234567.t1.tool.1')).rejects.toThrow('matches 4 runs');
+  });
 });
 
 test('lists the newest matches if there are several', async () => {

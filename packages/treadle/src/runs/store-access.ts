@@ -136,9 +136,12 @@ export async function findRun(store: RunStore, prefix: string): Promise<RunSumma
   const all = await store.list({ limit: Infinity });
   const exact = all.find(({ runId }) => runId === prefix);
   if (exact) return exact;
-  // Every id begins with an empty text.
-  const matches =
-    prefix === '' ? [] : all.filter(({ runId }) => runId.startsWith(prefix) || runId.startsWith(`run_${prefix}`));
+  // Every id begins with an empty text. The short id of a child run is no beginning of its id.
+  const names = ({ runId }: RunSummary): readonly string[] => [runId, shortId(runId)];
+  const begins = (name: string): boolean => name.startsWith(prefix) || name.startsWith(`run_${prefix}`);
+  const shown = all.filter((run) => [prefix, `run_${prefix}`].includes(shortId(run.runId)));
+  if (shown.length === 1) return shown[0]!;
+  const matches = prefix === '' ? [] : all.filter((run) => names(run).some(begins));
   if (matches.length === 0) throw new CommandError(unknownRun(prefix, all));
   // The ids of child runs begin with the id of their parent, which is then the shortest match.
   const shortest = matches.reduce((a, b) => (a.runId.length <= b.runId.length ? a : b));

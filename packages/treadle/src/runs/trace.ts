@@ -11,7 +11,7 @@ import { CommandError, SUMMARIES, type Command } from '../command-line/command.t
 import type { Colours } from '../terminal/colours.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { durationText, plural, timestampText, usageText } from '../terminal/quantities.ts';
-import { descendantsOf, readRun, shortId, storedCommand } from './store-access.ts';
+import { descendantsOf, displayStatus, readRun, shortId, storedCommand, type DisplayStatus } from './store-access.ts';
 
 export const traceCommand: Command = storedCommand('trace RUN', {
   summary: SUMMARIES.trace,
@@ -22,17 +22,17 @@ export const traceCommand: Command = storedCommand('trace RUN', {
   examples: ['treadle trace 1a2b', 'treadle trace 1a2b --json | jq .failures'],
   async run({ store, args, values, print, colours, io }) {
     const { summary } = await readRun(store, args[0]!);
-    const traces = new Map<string, Trace>();
-    for (const { runId } of [summary, ...(await descendantsOf(store, summary.runId))]) {
-      traces.set(runId, await traceIn(store, runId));
+    const shown = new Map<string, ShownTrace>();
+    for (const run of [summary, ...(await descendantsOf(store, summary.runId))]) {
+      shown.set(run.runId, { trace: await traceIn(store, run.runId), status: await displayStatus(store, run) });
     }
-    const root = traces.get(summary.runId)!;
+    const root = shown.get(summary.runId)!;
     if (values.json) {
-      const children = [...traces.values()].filter((trace) => trace !== root);
-      return print(JSON.stringify({ ...root, children }, null, 2));
+      const children = [...shown.values()].filter((one) => one !== root).map(({ trace }) => trace);
+      return print(JSON.stringify({ ...root.trace, children }, null, 2));
     }
     const layout = { colours, width: io.stdout.columns ?? 120 };
-    print(heading(root, colours), treeLines(root, traces, layout), failureLines(root, layout));
+    print(heading(root, colours), treeLines(root, shown, layout), failureLines(root.trace, layout));
   },
 });
 
@@ -44,14 +44,19 @@ async function traceIn(store: RunStore, runId: string): Promise<Trace> {
   );
 }
 
+/** A trace, and what the store knows of its run: whether a process drives it. */
+interface ShownTrace {
+  readonly trace: Trace;
+  readonly status: DisplayStatus;
+}
+
 interface Layout {
   readonly colours: Colours;
   readonly width: number;
 }
 
-function heading(trace: Trace, colours: Colours): readonly string[] {
-  const { runId, traceId, status, model, agent, tenant, task, session, startedAt, durationMs, turns, calls, usage } =
-    trace;
+function heading({ trace, status }: ShownTrace, colours: Colours): readonly string[] {
+  const { runId, traceId, model, agent, tenant, task, session, startedAt, durationMs, turns, calls, usage } = trace;
   const rows = [
     ['trace', traceId],
     ['model', agent === undefined ? model : `${model}, agent ${agent}`],
@@ -75,7 +80,11 @@ interface Node {
   readonly below: readonly Node[];
 }
 
-function treeLines(root: Trace, traces: ReadonlyMap<string, Trace>, { colours, width }: Layout): readonly string[] {
+function treeLines(
+  root: ShownTrace,
+  traces: ReadonlyMap<string, ShownTrace>,
+  { colours, width }: Layout,
+): readonly string[] {
   const lines: string[] = [];
   const add = (nodes: readonly Node[], indent: string): void => {
     for (const [index, { text, isBad, below }] of nodes.entries()) {
@@ -89,10 +98,14 @@ function treeLines(root: Trace, traces: ReadonlyMap<string, Trace>, { colours, w
   return lines;
 }
 
-function stepNodes({ steps }: Trace, traces: ReadonlyMap<string, Trace>): readonly Node[] {
-  return steps.map((step) => ({
+function stepNodes({ trace, status }: ShownTrace, traces: ReadonlyMap<string, ShownTrace>): readonly Node[] {
+  const open = status === 'interrupted' ? status : 'running';
+  return trace.steps.map((step) => ({
     text: `turn ${step.turn}: ${stepTime(step)}`,
-    below: [...step.work.map(workNode), ...step.actions.map((action) => actionNode(action, traces))],
+    below: [
+      ...step.work.map((work) => workNode(work, open)),
+      ...step.actions.map((action) => actionNode(action, open, traces)),
+    ],
   }));
 }
 
@@ -100,8 +113,9 @@ function stepTime({ startedAt, endedAt }: TraceStep): string {
   return endedAt === undefined ? 'open' : durationText(endedAt - startedAt);
 }
 
-function workNode({ kind, name, startedAt, endedAt, problem, reply, attempts = [] }: TraceWork): Node {
-  const took = endedAt === undefined ? 'running' : durationText(endedAt - startedAt);
+/** `open`: what it is if it has not ended. */
+function workNode({ kind, name, startedAt, endedAt, problem, reply, attempts = [] }: TraceWork, open: string): Node {
+  const took = endedAt === undefined ? open : durationText(endedAt - startedAt);
   const facts = [
     took,
     ...(reply ? [reply.finish, usageText(reply.usage)] : []),
@@ -112,10 +126,10 @@ function workNode({ kind, name, startedAt, endedAt, problem, reply, attempts = [
   return { text: `${isBad ? '! ' : ''}${kind} ${name}: ${facts.join(', ')}`, isBad, below: [] };
 }
 
-function actionNode(action: TraceAction, traces: ReadonlyMap<string, Trace>): Node {
+function actionNode(action: TraceAction, open: string, traces: ReadonlyMap<string, ShownTrace>): Node {
   const { tool, status, ranMs, waitedMs, errorType, attempts, child, endedAt } = action;
   const facts = [
-    ...(endedAt === undefined ? [status] : []),
+    ...(endedAt === undefined ? [status === 'running' ? open : status] : []),
     ...(ranMs > 0 || waitedMs === 0 ? [durationText(ranMs)] : []),
     ...(waitedMs > 0 ? [`waited ${durationText(waitedMs)}`] : []),
     ...(attempts === undefined ? [] : [`began ${attempts} times`]),
@@ -126,7 +140,7 @@ function actionNode(action: TraceAction, traces: ReadonlyMap<string, Trace>): No
   return {
     text: `${isBad ? '! ' : ''}call ${tool}: ${facts.join(', ')}`,
     isBad,
-    below: run ? [{ text: `run ${shortId(run.runId)}: ${run.status}`, below: stepNodes(run, traces) }] : [],
+    below: run ? [{ text: `run ${shortId(run.trace.runId)}: ${run.status}`, below: stepNodes(run, traces) }] : [],
   };
 }
 
