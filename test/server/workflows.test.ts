@@ -55,10 +55,17 @@ description: Notes at once
 inputs: { text: { type: string, default: hello } }
 steps: [{ id: one, action: run_tool, tool: note, inputs: { text: "\${{ inputs.text }}" } }]
 `;
+const LACKING = `
+name: lacking
+description: Calls a tool with what it does not take
+steps:
+  - { id: first, action: run_tool, tool: note, inputs: { text: first } }
+  - { id: last, action: run_tool, tool: note, inputs: { text: 7 }, depends_on: first }
+`;
 const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
 
 function registry(): AgentRegistry {
-  const workflows = [PUBLISH, QUICK].map((text) => {
+  const workflows = [PUBLISH, QUICK, LACKING].map((text) => {
     const checked = checkWorkflow(parse(text) as Record<string, unknown>);
     if (checked.type === 'invalid') throw new Error(JSON.stringify(checked.problems));
     return checked.agent;
@@ -94,6 +101,7 @@ describe('the workflows API', () => {
     expect((body as unknown as { data: { name: string }[] }).data.map(({ name }) => name)).toEqual([
       'publish',
       'quick',
+      'lacking',
     ]);
     const { body: one } = await server.send('GET', '/v1/workflows/quick');
     expect(one).toMatchObject({
@@ -135,6 +143,7 @@ describe('the workflows API', () => {
     const { status, body } = await execute(server, 'publish', { inputs: { topic: 'tides' } });
     expect(status).toBe(202);
     const { run_id: id, waiting } = body as unknown as Run;
+    expect(waiting).toEqual(expect.arrayContaining([expect.objectContaining({ type: 'approval', step: 'ok' })]));
     const waits = await runOf(server, 'publish', id);
     expect(statuses(waits)).toEqual({
       draft: 'done',
@@ -241,7 +250,17 @@ describe('the workflows API', () => {
     const sent = { method: 'POST', headers, body: '{}' };
     const text = await (await fetch(`${server.url}/v1/workflows/quick/execute/stream`, sent)).text();
     expect(text).toMatch(/"type":"tool_call_start".*"name":"note".*"step":"one"/);
+    expect(text).toMatch(/"type":"tool_call_result".*"step":"one"/);
     expect(text).toContain('"status":"completed"');
+
+    const asking = { ...sent, body: '{"inputs": {"topic": "tides"}}' };
+    const waits = await (await fetch(`${server.url}/v1/workflows/publish/execute/stream`, asking)).text();
+    const events = [...waits.matchAll(/^data: (.*)$/gm)].map(
+      ([, data]) => JSON.parse(data!) as Record<string, unknown>,
+    );
+    const started = events.find(({ type, step }) => type === 'tool_call_start' && step === 'ok');
+    const approval = events.find(({ type }) => type === 'approval_request');
+    expect(approval).toMatchObject({ step: 'ok', call_id: started!['id'] });
   });
 
   test('agents call workflows as tools', async () => {
@@ -258,6 +277,7 @@ describe('the workflows API', () => {
     ['POST', '/v1/workflows/publish/execute', { inputs: {} }, 422, 'topic'],
     ['POST', '/v1/workflows/publish/execute', { inputs: { topic: 3 }, dry_run: true }, 422, 'topic'],
     ['POST', '/v1/workflows/publish/execute', { input: {} }, 400, 'input'],
+    ['POST', '/v1/workflows/lacking/execute', {}, 400, 'steps.1.inputs.text: The tool \\"note\\" does not take'],
     ['POST', '/v1/workflows/quick/execute/stream', { background: true }, 400, 'background'],
     ['GET', '/v1/workflows/quick/runs/resp_x', undefined, 404, 'has no run'],
     ['POST', '/v1/workflows/quick/runs/resp_x/cancel', undefined, 404, 'has no run'],
@@ -266,5 +286,6 @@ describe('the workflows API', () => {
     const answer = await server.send(method as 'GET', path, body);
     expect(answer.status).toBe(status);
     expect(JSON.stringify(answer.body)).toContain(message);
+    expect(log).toEqual([]);
   });
 });

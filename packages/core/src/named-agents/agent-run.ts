@@ -158,7 +158,11 @@ export function agentRun(agent: NamedAgent, request: AgentRequest, host: AgentHo
     ...(task !== undefined && { task }),
     ...(session !== undefined && { session }),
   };
-  if (agent.workflow) return { ...common, ...workflowRules(agent, options, host) };
+  if (agent.workflow) {
+    const [lacking] = host.workflows?.lacking(agent, host) ?? [];
+    if (lacking) throw invalidAgent(agent, `${lacking.path.join('.')}: ${lacking.message}`);
+    return { ...common, ...workflowRules(agent, options, host) };
+  }
   return {
     ...common,
     instructions: buildPrompt(agent, { skills: activatedSkills(agent, host).text }),

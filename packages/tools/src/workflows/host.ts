@@ -64,6 +64,8 @@ function lackingOf(agent: NamedAgent, host: AgentHost): readonly AgentProblem[] 
   } catch (error) {
     return [{ path: [], message: (error as Error).message }];
   }
+  // Its steps were checked when the run began that it undoes.
+  if (flow.undoes !== undefined) return [];
   const known = new Map([...flow.steps].map(([id, step]) => [id, fieldsOf(step, host)] as const));
   const steps = [...flow.steps.values()];
   return [

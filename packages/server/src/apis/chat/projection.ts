@@ -77,6 +77,7 @@ interface SentText {
 
 interface OutputCall {
   readonly id: string;
+  readonly step?: string;
   /** Of the provider. */
   readonly providerId: string;
   readonly part: number;
@@ -128,8 +129,9 @@ export function chatProjection(runId: string): ChatProjection {
       const id = callIdFor(runId, state.turn, shown.index);
       const start = { id, name, arguments: text, called_at };
       const part = parts.push({ type: 'tool_call', ...start, result: null }) - 1;
-      state.calls.push({ id, providerId, part, startedAt: undefined, isAnswered: false });
-      sendOnce(state, { type: 'tool_call_start', ...start, ...(label !== undefined && { step: label }) });
+      const step = label === undefined ? {} : { step: label };
+      state.calls.push({ id, ...step, providerId, part, startedAt: undefined, isAnswered: false });
+      sendOnce(state, { type: 'tool_call_start', ...start, ...step });
     }
     closeTexts(state);
   }
@@ -139,7 +141,7 @@ export function chatProjection(runId: string): ChatProjection {
     const call = calls[index];
     if (!call || call.isAnswered) return;
     call.isAnswered = true;
-    const { id, startedAt = at } = call;
+    const { id, step, startedAt = at } = call;
     const shown = resultParts(content, { runId, turn, call: index });
     const result = {
       content: shownResult(content),
@@ -148,7 +150,7 @@ export function chatProjection(runId: string): ChatProjection {
       ...(shown && { parts: shown }),
     };
     parts[call.part] = { ...(parts[call.part] as ToolCallPart), result };
-    sendOnce(state, { type: 'tool_call_result', id, ...result });
+    sendOnce(state, { type: 'tool_call_result', id, ...(step !== undefined && { step }), ...result });
   }
 
   /** Sends the approvals and questions that were not sent yet. */
@@ -375,8 +377,9 @@ export function askRequest(
   const { effect, call } = waiting;
   const common = {
     id: `ask_${runId.slice(RESPONSE_PREFIX.length)}_${effect}`,
-    call_id: callIdFor(runId, call.turn, call.index),
+    call_id: waitingCallId(runId, waiting),
     tool: call.name,
+    ...(call.label !== undefined && { step: call.label }),
   };
   if (waiting.type === 'approval') {
     const { digest, touches = [], reason, rule, shown, required, approvedBy, expiresAt } = waiting;
@@ -398,6 +401,12 @@ export function askRequest(
   if (waiting.type !== 'question') return undefined;
   const { prompt, choices = null, schema = null } = waiting.question;
   return { type: 'question', ...common, prompt, choices, schema, expires_at: waiting.expiresAt ?? null };
+}
+
+/** Of the call of this run that waits. A child run has calls of its own. */
+function waitingCallId(runId: string, { effect, call: { turn, index } }: Waiting): string {
+  const [, ofTurn = turn, ofIndex = index] = /^t(\d+)\.tool\.(\d+)\//.exec(effect) ?? [];
+  return callIdFor(runId, Number(ofTurn), Number(ofIndex));
 }
 
 export function statusOf(ending: Ending): ChatStatus {

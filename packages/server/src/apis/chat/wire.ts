@@ -31,11 +31,22 @@ export type ChatEvent =
   /** People or the policy have decided about the call. `id`: of the call. */
   | ({ readonly type: 'tool_call_decision'; readonly id: string } & CallDecision)
   | { readonly type: 'tool_call_output'; readonly id: string; readonly delta: string }
-  | ({ readonly type: 'tool_call_result'; readonly id: string; readonly duration_ms: number } & ResultContent)
+  | ({
+      readonly type: 'tool_call_result';
+      readonly id: string;
+      readonly duration_ms: number;
+      readonly step?: string;
+    } & ResultContent)
   | ({ readonly type: 'approval_request' } & ApprovalRequest)
   | ({ readonly type: 'question' } & QuestionRequest)
   /** The client executes the call. `id`: of the wait, `call_id`: of the call. */
-  | { readonly type: 'client_call'; readonly id: string; readonly call_id: string; readonly tool: string }
+  | {
+      readonly type: 'client_call';
+      readonly id: string;
+      readonly call_id: string;
+      readonly tool: string;
+      readonly step?: string;
+    }
   /** What tools remember: the new values by key. `null`: the key was removed. `id`: of the change. */
   | { readonly type: 'memory'; readonly id: string; readonly values: Readonly<Record<string, unknown>> }
   /** `item_incomplete`: the text with the id `item` is not part of the answer. `item_stopped`: it is, as far as it was sent. */
@@ -50,8 +61,11 @@ export type NumberedEvent = ChatEvent & { readonly seq: number };
 export interface ApprovalRequest {
   /** Sent back with the answer, and the digest too. */
   readonly id: string;
+  /** The call of the run that waits. If it is that of a child run, the approval is for a call of that. */
   readonly call_id: string;
   readonly tool: string;
+  /** The step of a workflow. */
+  readonly step?: string;
   readonly arguments: string;
   readonly digest: string;
   readonly touches: readonly Touch[];
@@ -115,6 +129,7 @@ export interface QuestionRequest {
   readonly id: string;
   readonly call_id: string;
   readonly tool: string;
+  readonly step?: string;
   readonly prompt: string;
   readonly choices: readonly string[] | null;
   readonly schema: object | null;

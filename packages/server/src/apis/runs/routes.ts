@@ -605,6 +605,7 @@ export function wireWaiting(waiting: Waiting): WireWaiting {
     effect,
     tool: call.name,
     call_id: call.id,
+    ...(call.label !== undefined && { step: call.label }),
     arguments: call.arguments,
     expires_at: expiresAt ?? null,
   };

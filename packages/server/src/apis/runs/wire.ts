@@ -43,6 +43,8 @@ export type WireWaiting = {
   readonly effect: string;
   readonly tool: string;
   readonly call_id: string;
+  /** The step of a workflow. */
+  readonly step?: string;
   readonly arguments: string;
   readonly expires_at: number | null;
 } & (
