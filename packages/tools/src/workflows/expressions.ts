@@ -24,6 +24,9 @@ export type Keys = readonly (string | number)[];
 /** Values that one expression may see in one list or table. */
 export const MAX_ENTRIES = 10_000;
 const MAX_CHARS = 2_000;
+/** Of the texts of a result, in which each other value counts as `VALUE_CHARS`. What is longer would block the thread that gets it. */
+const MAX_RESULT_CHARS = 10_000_000;
+const VALUE_CHARS = 10;
 /** How long expressions may be evaluated that belong together. */
 export const EVALUATE_MS = 1_000;
 
@@ -43,7 +46,9 @@ for (const [sign, calculate] of Object.entries(mixed)) {
   const both = (a: number | bigint, b: number | bigint): number => calculate(Number(a), Number(b));
   environment.registerOperator(`double ${sign} int`, both).registerOperator(`int ${sign} double`, both);
 }
-environment.registerOperator('double % int', (a: number, b: bigint) => a % Number(b));
+for (const kinds of ['double % int', 'double % double', 'int % double']) {
+  environment.registerOperator(kinds, (a: number | bigint, b: number | bigint) => Number(a) % Number(b));
+}
 
 export type CompiledExpression =
   | { readonly type: 'expression'; readonly template: Extract<Template, { type: 'path' | 'cel' }> }
@@ -253,12 +258,13 @@ export function evaluateAll({
   readonly values: Readonly<Record<string, unknown>>;
 }): Readonly<Record<string, unknown>> {
   checkSize(values);
+  const room = { chars: MAX_RESULT_CHARS };
   return Object.fromEntries(
     Object.entries(expressions).map(([key, text]) => {
       const compiled = compileExpression(text);
       if (compiled.type === 'problem') throw new Error(compiled.message);
       try {
-        return [key, jsonOf(environment.evaluate(text, values))];
+        return [key, jsonOf(environment.evaluate(text, values), room)];
       } catch (error) {
         const [why] = (error as Error).message.split('\n');
         throw new Error(`\${{ ${text} }} cannot be evaluated: ${why}.`, { cause: error });
@@ -277,14 +283,17 @@ function checkSize(value: unknown): void {
 }
 
 /** CEL has values that JSON lacks. */
-function jsonOf(value: unknown): unknown {
+function jsonOf(value: unknown, room: { chars: number }): unknown {
+  room.chars -= typeof value === 'string' ? value.length : VALUE_CHARS;
+  if (room.chars < 0) throw new Error('its result is too large');
   if (typeof value === 'bigint') return Number(value);
   if (typeof value === 'number' && !Number.isFinite(value)) throw new Error('its result is not a finite number');
   if (value instanceof Date) return value.toISOString();
-  if (Array.isArray(value)) return value.map(jsonOf);
-  if (value instanceof Map) return Object.fromEntries(Array.from(value, ([key, one]) => [String(key), jsonOf(one)]));
+  if (Array.isArray(value)) return value.map((one) => jsonOf(one, room));
+  if (value instanceof Map)
+    return Object.fromEntries(Array.from(value, ([key, one]) => [String(key), jsonOf(one, room)]));
   if (typeof value !== 'object' || value === null) return value;
   const prototype: unknown = Object.getPrototypeOf(value);
   if (prototype !== Object.prototype && prototype !== null) throw new Error('its result is not a JSON value');
-  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, jsonOf(one)]));
+  return Object.fromEntries(Object.entries(value).map(([key, one]) => [key, jsonOf(one, room)]));
 }

@@ -99,15 +99,17 @@ export function workflowProgram(
       observe?.(scope);
       if (flow.undoes !== undefined) return yield* undoRun(scope, flow.undoes);
       let failure = yield* takeLevel(scope, flow.top);
+      let text = failure && failureText(failure);
       if (!failure) {
         try {
           return yield* outputsOf(scope);
         } catch (thrown) {
           failure = failureFrom('outputs', thrown);
+          text = `The outputs cannot be returned: ${failure.message}`;
         }
       }
       const undone = flow.undoOn.includes('failed') ? yield* undoSteps(scope, failure) : '';
-      return fail('step-failed', `${failureText(failure)}${undone}`);
+      return fail('step-failed', `${text}${undone}`);
     },
   };
 }

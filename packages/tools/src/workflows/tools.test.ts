@@ -113,6 +113,23 @@ steps:
     expect(outputOf(await again())).toEqual({ c: { x: { y: '90s' } } });
   });
 
+  test('expressions calculate with all numbers, and a result that is too large is refused', async () => {
+    const text = `
+steps:
+  - { id: odd, action: transform, value: "\${{ inputs.list.filter(x, x % inputs.two == 1) }}" }
+  - { id: rest, action: transform, value: "\${{ 7 % inputs.two + inputs.two % 7 }}" }
+`;
+    const inputs = { list: [1, 2, 3], two: 2 };
+    expect(outputOf((await start(text, [], inputs)).result)).toEqual({ odd: [1, 3], rest: 3 });
+    const large = 'steps: [{ id: a, action: transform, value: "\${{ inputs.list.map(x, inputs.text) }}" }]';
+    const { result } = await start(large, [], { list: [1, 2, 3], text: 'x'.repeat(4_000_000) });
+    expect(result.outcome).toMatchObject({ error: { message: expect.stringContaining('its result is too large') } });
+    const missing = 'steps: [{ id: a, action: transform, value: 1 }]\noutputs: { x: "\${{ inputs.none }}" }';
+    expect((await start(missing, [])).result.outcome).toMatchObject({
+      error: { message: expect.stringMatching(/^The outputs cannot be returned: "inputs" has no "none"/) },
+    });
+  });
+
   test('retry, continue, and go to a handler', async () => {
     const { tools, log, fails } = world();
     fails.set('flaky', 2).set('lost', 9).set('bad', 9);
