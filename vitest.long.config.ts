@@ -26,10 +26,14 @@ export default defineConfig({
       },
       {
         extends: true,
-        // The tests of the server and of its MCP endpoint, which `npm test` runs on SQLite.
+        // What `npm test` runs on SQLite.
         test: {
           name: 'postgres',
-          include: ['test/{server,mcp}/**/*.test.ts'],
+          include: [
+            'test/{server,mcp,memory}/**/*.test.ts',
+            'test/budgets/killed.test.ts',
+            'test/crash/{crash-loop,family}.test.ts',
+          ],
           isolate: false,
           env: { ...shared.env, TREADLE_TEST_STORE: 'PostgreSQL' },
         },

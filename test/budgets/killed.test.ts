@@ -1,31 +1,29 @@
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtempSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
-import path from 'node:path';
 import { runLoop, tool } from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
-import { sqliteStore, type SqliteStore } from '@treadle/store';
+import { openStore, type Store } from '@treadle/store';
 import { afterEach, beforeEach, expect, test } from 'vitest';
+import { newStore, TEST_STORE, type NewStore } from '../store/kinds.ts';
 
 /* A process is killed in the middle of an effect; another one resumes the run. */
 
-let folder: string;
-let store: SqliteStore;
+let created: NewStore;
+let store: Store;
 
-beforeEach(() => {
-  folder = mkdtempSync(path.join(tmpdir(), 'treadle-budgets-'));
-  store = sqliteStore(path.join(folder, 'runs.db'));
+beforeEach(async () => {
+  created = await newStore(TEST_STORE);
+  store = await openStore(created.url);
 });
 afterEach(async () => {
   await store.close();
-  rmSync(folder, { recursive: true });
+  await created[Symbol.asyncDispose]();
 });
 
 async function killIn(where: 'model' | 'tool'): Promise<void> {
   await store.budgets.setLimits('acme', { tokens: 1_000, calls: 1 });
   const main = new URL('killed-main.ts', import.meta.url);
-  const child = fork(main, [path.join(folder, 'runs.db'), where], { execArgv: ['--conditions=treadle-source'] });
+  const child = fork(main, [created.url, where], { execArgv: ['--conditions=treadle-source'] });
   expect(await once(child, 'exit')).toEqual([null, 'SIGKILL']);
 }
 

@@ -11,9 +11,11 @@ import {
   type Metrics,
   type Trace,
 } from '@treadle/core/trace';
-import { countNotedRuns, findMetrics, sqliteStore, type Store } from '@treadle/store';
-import { expect, test } from 'vitest';
+import { countNotedRuns, findMetrics, type Store } from '@treadle/store';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { emptyStores, type EmptyStores } from '../store/kinds.ts';
 import { SCENARIOS } from './all-scenarios.ts';
+import { calls } from './scenarios/calls.ts';
 import { worldAfterCrash } from './crash.ts';
 import { played } from './crash-everywhere.ts';
 import { cutsOf, type Cut } from './cuts.ts';
@@ -107,8 +109,13 @@ async function forkTwice(
 
 const UNFORKABLE: ReadonlySet<string> = new Set(['invalid-options', 'answer-unfit']);
 
-async function crashAndProject(scenario: Scenario, reference: World, cut: Cut): Promise<number> {
-  const store = sqliteStore(':memory:');
+interface Crash {
+  readonly reference: World;
+  readonly cut: Cut;
+}
+
+async function crashAndProject(stores: EmptyStores, scenario: Scenario, { reference, cut }: Crash): Promise<number> {
+  const store = await stores.open();
   try {
     const killed = new Process();
     const crashed = await worldAfterCrash(reference, { cut, moment: 'before', store: killed.wrap(store) });
@@ -152,24 +159,36 @@ async function crashAndProject(scenario: Scenario, reference: World, cut: Cut): 
   }
 }
 
-/** A part of the crashes: those of test/long are all. */
-const STEP = process.env['TREADLE_CASES'] === undefined ? 5 : 1;
+const IS_LONG = process.env['TREADLE_CASES'] !== undefined;
 
-let forks = 0;
+/** A part of the crashes: those of test/long are all of them on SQLite, and every fifth on PostgreSQL. */
+const PARTS = [
+  { kind: 'SQLite', scenarios: SCENARIOS, step: IS_LONG ? 1 : 5, leastForks: 50 },
+  { kind: 'PostgreSQL', scenarios: IS_LONG ? SCENARIOS : [calls], step: 5, leastForks: 0 },
+] as const;
 
-test.each(SCENARIOS.map((scenario) => [scenario.name, scenario] as const))('%s', async (_, scenario) => {
-  const reference = await played(scenario, { faults: false });
-  const { log } = await played(scenario, { faults: true });
-  for (const [index, cut] of cutsOf(log).entries()) {
-    if (index % STEP !== 0) continue;
-    try {
-      forks += await crashAndProject(scenario, reference, cut);
-    } catch (error) {
-      throw new Error(`After a crash at ${cut.label}: ${(error as Error).message}`, { cause: error });
+describe.each(PARTS)('on $kind', ({ kind, scenarios, step, leastForks }) => {
+  let stores: EmptyStores;
+  let forks = 0;
+  beforeAll(async () => {
+    stores = await emptyStores(kind);
+  });
+  afterAll(() => stores[Symbol.asyncDispose]());
+
+  test.each(scenarios.map((scenario) => [scenario.name, scenario] as const))('%s', async (_, scenario) => {
+    const reference = await played(scenario, { faults: false });
+    const { log } = await played(scenario, { faults: true });
+    for (const [index, cut] of cutsOf(log).entries()) {
+      if (index % step !== 0) continue;
+      try {
+        forks += await crashAndProject(stores, scenario, { reference, cut });
+      } catch (error) {
+        throw new Error(`After a crash at ${cut.label}: ${(error as Error).message}`, { cause: error });
+      }
     }
-  }
-});
+  });
 
-test('many of them are forked twice', () => {
-  expect(forks).toBeGreaterThan(50);
+  test('many of them are forked twice', () => {
+    expect(forks).toBeGreaterThan(leastForks);
+  });
 });

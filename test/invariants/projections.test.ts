@@ -12,9 +12,10 @@ import {
   type Metrics,
   type Trace,
 } from '@treadle/core/trace';
-import { countNotedRuns, findMetrics, sqliteStore } from '@treadle/store';
+import { countNotedRuns, findMetrics } from '@treadle/store';
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
+import { emptyStores, STORE_KINDS } from '../store/kinds.ts';
 import { recordingSdk } from '../telemetry/recorded-spans.ts';
 import { loadCore } from './core.ts';
 import { drive } from './drive.ts';
@@ -73,6 +74,8 @@ function rebuilt(entries: readonly JournalEntry[]): Projections {
 /** A part of the worlds: test:long has more. */
 const RUNS = PARAMETERS.numRuns * Number(process.env['TREADLE_CASES'] ?? 1);
 const numRuns = Math.ceil(RUNS / 4);
+const IS_LONG = process.env['TREADLE_CASES'] !== undefined;
+const STORE_RUNS = { SQLite: Math.ceil(RUNS / 16), PostgreSQL: IS_LONG ? Math.ceil(RUNS / 64) : 1 };
 
 test('traces, metrics and observations that are rebuilt from a journal equal those that were live, with a crash at any entry', () => {
   const property = fc.property(worlds, fc.nat(), (world, place) => {
@@ -138,37 +141,41 @@ const counting = fc.array(
   },
 );
 
-test('the sums of a store are those of its journals, whenever its processes count and are killed', async () => {
-  const property = fc.asyncProperty(worlds, counting, async (world, parts) => {
-    const entries = journalOf(world);
-    const runId = String((entries[0]!.event as { readonly runId?: string }).runId);
-    const store = sqliteStore(':memory:');
-    const late: Parameters<typeof store.metrics.add>[0][] = [];
-    try {
-      for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
-        const [size, act] = parts[turn % parts.length]!;
-        await store.append(runId, entries.slice(next, (next += size)));
-        const noted = act === 'none' ? [] : await store.metrics.noted(10);
-        if (act === 'count') await countNotedRuns(store);
-        if (act !== 'late' || noted.length === 0) continue;
-        const all = await store.read(runId);
-        const { counted } = noted[0]!;
-        const hours = (await metricsOf(all, counted))!;
-        late.push([{ ...noted[0]!, next: all.length, tenant: undefined, hours }]);
-        if (late.length > 1) await store.metrics.add(late.shift()!);
+test.each(STORE_KINDS)(
+  'the sums of a store are those of its journals, whenever its processes count and are killed, on %s',
+  async (kind) => {
+    await using stores = await emptyStores(kind);
+    const property = fc.asyncProperty(worlds, counting, async (world, parts) => {
+      const entries = journalOf(world);
+      const runId = String((entries[0]!.event as { readonly runId?: string }).runId);
+      const store = await stores.open();
+      const late: Parameters<typeof store.metrics.add>[0][] = [];
+      try {
+        for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
+          const [size, act] = parts[turn % parts.length]!;
+          await store.append(runId, entries.slice(next, (next += size)));
+          const noted = act === 'none' ? [] : await store.metrics.noted(10);
+          if (act === 'count') await countNotedRuns(store);
+          if (act !== 'late' || noted.length === 0) continue;
+          const all = await store.read(runId);
+          const { counted } = noted[0]!;
+          const hours = (await metricsOf(all, counted))!;
+          late.push([{ ...noted[0]!, next: all.length, tenant: undefined, hours }]);
+          if (late.length > 1) await store.metrics.add(late.shift()!);
+        }
+        for (const one of late) await store.metrics.add(one);
+        const { metrics, waiting } = await findMetrics(store);
+        expect(waiting).toBe(0);
+        if (entries.at(-1)!.status !== undefined) expect(metrics).toEqual(rebuilt(entries).hours);
+        await store.metrics.restart();
+        expect((await findMetrics(store)).metrics).toEqual(metrics);
+      } finally {
+        await store.close();
       }
-      for (const one of late) await store.metrics.add(one);
-      const { metrics, waiting } = await findMetrics(store);
-      expect(waiting).toBe(0);
-      if (entries.at(-1)!.status !== undefined) expect(metrics).toEqual(rebuilt(entries).hours);
-      await store.metrics.restart();
-      expect((await findMetrics(store)).metrics).toEqual(metrics);
-    } finally {
-      await store.close();
-    }
-  });
-  await fc.assert(property, { ...PARAMETERS, numRuns: Math.ceil(RUNS / 16) });
-});
+    });
+    await fc.assert(property, { ...PARAMETERS, numRuns: STORE_RUNS[kind] });
+  },
+);
 
 /** What a server and people do between two appends. */
 const remembering = fc.array(
@@ -180,70 +187,74 @@ const remembering = fc.array(
   { minLength: 1, maxLength: 12 },
 );
 
-test('the memory of a store is what its journals say without what was forgotten, whenever its processes are killed', async () => {
-  let forgotten = 0;
-  const property = fc.asyncProperty(worlds, remembering, async (world, parts) => {
-    const entries = journalOf(world);
-    const { runId: name, principal } = entries[0]!.event as FollowedRun['started'];
-    const runId = String(name);
-    const reader = { ...(principal && { tenant: principal.tenant }) };
-    const store = sqliteStore(':memory:');
-    const forgets: Forgetting[] = [];
-    const late: Parameters<typeof store.metrics.add>[0][] = [];
-    const keep = async (): Promise<void> => {
-      while ((await countNotedRuns(store, { keepsMemory: true })) > 0);
-    };
-    const remembered = async (): Promise<readonly Observation[]> =>
-      sorted((await store.memory.list({ ...reader, limit: 10_000 })) as readonly Observation[]);
-    try {
-      for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
-        const { size, act, place } = parts[turn % parts.length]!;
-        await store.append(runId, entries.slice(next, (next += size)));
-        if (act === 'count') await keep();
-        if (act === 'count elsewhere') await countNotedRuns(store);
-        if (act === 'rebuild') await store.memory.restart();
-        if (act.startsWith('forget')) {
-          const all = rebuilt(entries).observations;
-          const one = all[place % Math.max(1, all.length)];
-          if (!one) continue;
-          const what = { ...reader, ...(act === 'forget one' && { id: one.id }), until: one.at };
-          forgets.push(what);
-          await store.memory.forget(what);
+test.each(STORE_KINDS)(
+  'the memory of a store is what its journals say without what was forgotten, whenever its processes are killed, on %s',
+  async (kind) => {
+    await using stores = await emptyStores(kind);
+    let forgotten = 0;
+    const property = fc.asyncProperty(worlds, remembering, async (world, parts) => {
+      const entries = journalOf(world);
+      const { runId: name, principal } = entries[0]!.event as FollowedRun['started'];
+      const runId = String(name);
+      const reader = { ...(principal && { tenant: principal.tenant }) };
+      const store = await stores.open();
+      const forgets: Forgetting[] = [];
+      const late: Parameters<typeof store.metrics.add>[0][] = [];
+      const keep = async (): Promise<void> => {
+        while ((await countNotedRuns(store, { keepsMemory: true })) > 0);
+      };
+      const remembered = async (): Promise<readonly Observation[]> =>
+        sorted((await store.memory.list({ ...reader, limit: 10_000 })) as readonly Observation[]);
+      try {
+        for (let [next, turn] = [0, 0]; next < entries.length; turn++) {
+          const { size, act, place } = parts[turn % parts.length]!;
+          await store.append(runId, entries.slice(next, (next += size)));
+          if (act === 'count') await keep();
+          if (act === 'count elsewhere') await countNotedRuns(store);
+          if (act === 'rebuild') await store.memory.restart();
+          if (act.startsWith('forget')) {
+            const all = rebuilt(entries).observations;
+            const one = all[place % Math.max(1, all.length)];
+            if (!one) continue;
+            const what = { ...reader, ...(act === 'forget one' && { id: one.id }), until: one.at };
+            forgets.push(what);
+            await store.memory.forget(what);
+          }
+          const [noted] = act === 'late' ? await store.metrics.noted(10) : [];
+          if (!noted) continue;
+          const all = await store.read(runId);
+          const { counted, remembered: from } = noted;
+          const [hours, observations] = [(await metricsOf(all, counted))!, (await observationsOf(all, from))!];
+          const memory = { next: all.length, observations };
+          late.push([{ ...noted, next: all.length, tenant: undefined, hours, memory }]);
+          if (late.length > 1) await store.metrics.add(late.shift()!);
         }
-        const [noted] = act === 'late' ? await store.metrics.noted(10) : [];
-        if (!noted) continue;
-        const all = await store.read(runId);
-        const { counted, remembered: from } = noted;
-        const [hours, observations] = [(await metricsOf(all, counted))!, (await observationsOf(all, from))!];
-        const memory = { next: all.length, observations };
-        late.push([{ ...noted, next: all.length, tenant: undefined, hours, memory }]);
-        if (late.length > 1) await store.metrics.add(late.shift()!);
-      }
-      for (const one of late) await store.metrics.add(one);
-      await keep();
-      const before = await remembered();
-      const expected = sorted(
-        rebuilt(entries).observations.filter(
-          ({ id, at }) => !forgets.some((what) => (what.id ?? id) === id && at <= what.until),
-        ),
-      );
-      if (entries.at(-1)!.status !== undefined) {
-        // A process that keeps no memory may have counted the rest.
-        await store.memory.restart();
+        for (const one of late) await store.metrics.add(one);
         await keep();
-        expect(await remembered()).toEqual(expected);
-        if (!parts.some(({ act }) => act === 'count elsewhere')) expect(before).toEqual(expected);
-        forgotten += rebuilt(entries).observations.length - expected.length;
+        const before = await remembered();
+        const expected = sorted(
+          rebuilt(entries).observations.filter(
+            ({ id, at }) => !forgets.some((what) => (what.id ?? id) === id && at <= what.until),
+          ),
+        );
+        if (entries.at(-1)!.status !== undefined) {
+          // A process that keeps no memory may have counted the rest.
+          await store.memory.restart();
+          await keep();
+          expect(await remembered()).toEqual(expected);
+          if (!parts.some(({ act }) => act === 'count elsewhere')) expect(before).toEqual(expected);
+          forgotten += rebuilt(entries).observations.length - expected.length;
+        }
+        const known = new Map(expected.map((one) => [one.id, one]));
+        for (const one of before) expect(one).toEqual(known.get(one.id));
+      } finally {
+        await store.close();
       }
-      const known = new Map(expected.map((one) => [one.id, one]));
-      for (const one of before) expect(one).toEqual(known.get(one.id));
-    } finally {
-      await store.close();
-    }
-  });
-  await fc.assert(property, { ...PARAMETERS, numRuns: Math.ceil(RUNS / 16) });
-  expect(forgotten).toBeGreaterThan(10);
-});
+    });
+    await fc.assert(property, { ...PARAMETERS, numRuns: STORE_RUNS[kind] });
+    if (kind === 'SQLite' || IS_LONG) expect(forgotten).toBeGreaterThan(10);
+  },
+);
 
 const sorted = (all: readonly Observation[]): readonly Observation[] =>
   all.toSorted((a, b) => (a.id < b.id ? -1 : a.id > b.id ? 1 : 0));

@@ -1,8 +1,9 @@
 import { runLoop, textOf, tool, type RunFacts, type Tool } from '@treadle/core';
 import { embedItems, memoryOn, memoryTools, type Embedder, type MemoryItem } from '@treadle/core/memory';
 import { manualClock, scriptedModel, type ScriptStep } from '@treadle/core/testing';
-import { countNotedRuns, sqliteStore, type Store } from '@treadle/store';
-import { expect, onTestFinished, test } from 'vitest';
+import { countNotedRuns, type Store } from '@treadle/store';
+import { expect, test } from 'vitest';
+import { storeOfTest } from '../server/support/test-store.ts';
 
 const look = tool({ name: 'look', description: '', effect: 'pure', execute: () => 'The harbour is blue.' });
 const broken = tool({
@@ -26,12 +27,6 @@ const secret = tool({
   exposes: 'private',
   execute: () => 'The key is 1234.',
 });
-
-function openStore(): Store {
-  const store = sqliteStore(':memory:');
-  onTestFinished(() => store.close());
-  return store;
-}
 
 interface RunOptions extends RunFacts {
   readonly input?: string;
@@ -65,7 +60,7 @@ const call = (...calls: readonly (readonly [name: string, args?: object])[]): Sc
 });
 
 test('case 17: each reply of the model and each tool call is an observation', async () => {
-  const store = openStore();
+  const store = await storeOfTest();
   await run(store, 'r', [call(['look'], ['broken']), call(['missing']), 'Done.'], {
     session: 's',
     input: 'What colour?',
@@ -88,7 +83,7 @@ const NO_TOOL =
   'There is no tool "missing". Available tools: look, broken, page, secret, recall, remember. Use one of them, or answer without a tool.';
 
 test('nothing that is private is remembered, and the journal keeps it', async () => {
-  const store = openStore();
+  const store = await storeOfTest();
   await run(store, 'exposed', [call(['look']), call(['secret']), 'The key is 1234.'], { input: 'Read it.' });
   await run(store, 'labelled', [call(['look']), 'It is 1234.'], { labels: { memory: 'private' } });
   const texts = (await stored(store)).map(({ content }) => content);
@@ -98,7 +93,7 @@ test('nothing that is private is remembered, and the journal keeps it', async ()
 });
 
 test('a run notes and finds what is for it, and a note knows its run', async () => {
-  const store = openStore();
+  const store = await storeOfTest();
   await run(store, 'first', [call(['remember', { key: 'pet', text: 'Ann has a dog.', tags: ['home'] }]), 'Noted.']);
   expect(await store.memory.list({ type: 'note', tenant: 'acme', limit: 9 })).toMatchObject([
     { key: 'pet', scope: 'user', content: 'Ann has a dog.', runId: 'first', subject: 'ann', tags: ['home'] },
@@ -116,7 +111,7 @@ test('a run notes and finds what is for it, and a note knows its run', async () 
 });
 
 test('what was remembered stays data, and counts as outside content where its source was outside', async () => {
-  const store = openStore();
+  const store = await storeOfTest();
   await run(store, 'reads', [call(['page']), 'The page has a code word.']);
   const result = await run(store, 'later', [call(['recall', { query: 'kiwi', level: 'full' }]), 'No.']);
   const [text] = result.messages.flatMap((message) =>
@@ -144,7 +139,7 @@ test('a run that has seen private data notes nothing for others, and what it not
 });
 
 test.each(['private', 'off'])('a run with memory %s uses none', async (memory) => {
-  const store = openStore();
+  const store = await storeOfTest();
   const note = await memoryOn({ port: store.memory }).remember({
     key: 'pet',
     scope: 'user',

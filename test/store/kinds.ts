@@ -9,6 +9,9 @@ import type { SharedOptions } from './contract/temp-stores.ts';
 export const STORE_KINDS = ['SQLite', 'PostgreSQL'] as const;
 export type StoreKind = (typeof STORE_KINDS)[number];
 
+/** The kind for suites that `npm test` runs on SQLite, and `npm run test:long` on PostgreSQL too. */
+export const TEST_STORE: StoreKind = process.env['TREADLE_TEST_STORE'] === 'PostgreSQL' ? 'PostgreSQL' : 'SQLite';
+
 /** An empty store, which any process can open by its URL. Nobody may have it open when it is disposed. */
 export interface NewStore extends AsyncDisposable {
   readonly url: string;
@@ -20,6 +23,20 @@ export async function newStore(kind: StoreKind): Promise<NewStore> {
   return {
     url: `sqlite:${path.join(folder, 'runs.db')}`,
     [Symbol.asyncDispose]: async () => rmSync(folder, { recursive: true, force: true }),
+  };
+}
+
+/** Empty stores, of which one is open at a time. Closing it removes all that it contains. */
+export interface EmptyStores extends AsyncDisposable {
+  readonly open: () => Promise<Store>;
+}
+
+export async function emptyStores(kind: StoreKind): Promise<EmptyStores> {
+  if (kind === 'SQLite') return { open: async () => sqliteStore(':memory:'), [Symbol.asyncDispose]: async () => {} };
+  const database = await testDatabase();
+  return {
+    open: async () => ({ ...(await database.open()), close: () => database.clear() }),
+    [Symbol.asyncDispose]: () => database[Symbol.asyncDispose](),
   };
 }
 

@@ -1,21 +1,20 @@
 /**
- * Starts or resumes the run `run` in the store of a folder. Its tool ends the process: `die` kills it when the call is
+ * Starts or resumes the run `run` in a store. Its tool ends the process: `die` kills it when the call is
  * written, `die-at-once` does not wait for that, and `detach` detaches cleanly. Prints the outcome if the run ends.
  */
 import { appendFileSync } from 'node:fs';
-import path from 'node:path';
 import { streamLoop, tool } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
+import { openStore } from '@treadle/store';
 import { keyedModel } from '../keyed-model.ts';
 
-const [folder, how] = process.argv.slice(2) as [string, 'die' | 'die-at-once' | 'detach'];
-const store = sqliteStore(path.join(folder, 'runs.db'));
+const [url, attempts, how] = process.argv.slice(2) as [string, string, 'die' | 'die-at-once' | 'detach'];
+const store = await openStore(url);
 const act = tool({
   name: 'act',
   description: 'Ends the process',
   effect: 'pure',
   async execute() {
-    appendFileSync(path.join(folder, 'attempts'), `${how}\n`);
+    appendFileSync(attempts, `${how}\n`);
     if (how === 'die-at-once') process.kill(process.pid, 'SIGKILL');
     await store.read('run'); // writes what is accepted
     if (how === 'die') process.kill(process.pid, 'SIGKILL');

@@ -5,10 +5,10 @@
  */
 import { appendFileSync } from 'node:fs';
 import { agentTool, runLoop, tool, TreadleError } from '@treadle/core';
-import { sqliteStore } from '@treadle/store';
+import { openStore } from '@treadle/store';
 import { keyedModel } from '../keyed-model.ts';
 
-const [file, ledger, mode] = process.argv.slice(2) as [string, string, 'wait' | 'finish'];
+const [url, ledger, mode] = process.argv.slice(2) as [string, string, 'wait' | 'finish'];
 
 const print = (line: string): void => void process.stdout.write(`${line}\n`);
 
@@ -42,7 +42,7 @@ const helper = agentTool({
 });
 const model = keyedModel({ 't1.model.0': { calls: [['helper', { task: 'Pay.' }]] }, 't2.model.0': 'All is paid.' });
 
-const journal = sqliteStore(file);
+const journal = await openStore(url);
 const started = (await journal.read('bill')).length > 0;
 try {
   const options = { model, tools: [helper], journal, runId: 'bill' };

@@ -5,14 +5,12 @@ import { sqliteStore, postgresStore, type Store } from '@treadle/store';
 import type { Client } from 'pg';
 import { onTestFinished } from 'vitest';
 import { withClient } from '../../store/postgres-server.ts';
+import { TEST_STORE } from '../../store/kinds.ts';
 import { databaseUrl } from '../../store/shared-postgres.ts';
-
-/** `npm run test:long` sets it, and so runs the tests of the server on PostgreSQL too. */
-const IS_POSTGRES = process.env['TREADLE_TEST_STORE'] === 'PostgreSQL';
 
 /** What a store of these tests is opened by: the name of its file, or the URL of a database that stands for it. */
 export function testStoreName(file: string): string | Promise<string> {
-  if (!IS_POSTGRES) return file;
+  if (TEST_STORE === 'SQLite') return file;
   const name = file === ':memory:' ? randomUUID() : file;
   return databaseUrl(`server_${createHash('sha1').update(name).digest('hex').slice(0, 20)}`);
 }
