@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import OpenAI, { APIConnectionError, APIError } from 'openai';
-import type { Response, ResponseStreamEvent } from 'openai/resources/responses/responses';
+import type { Response, ResponseOutputItem, ResponseStreamEvent } from 'openai/resources/responses/responses';
 import type { Fact } from '../../crash/power/told.ts';
 import type { Random } from '../../random.ts';
 import { lastText, taskOf } from './model.ts';
@@ -132,10 +132,7 @@ class ChaosClient {
       for await (const event of events) {
         alive();
         if ('response' in event) this.#noteResponse(event.response);
-        if (event.type === 'response.output_text.done' || event.type === 'response.mcp_call_arguments.done') {
-          const text = 'text' in event ? event.text : event.arguments;
-          this.#context.seen.facts.push({ type: 'item', run: this.#id!, text });
-        }
+        if (event.type === 'response.output_item.done') this.#noteItem(event.item);
       }
     });
   }
@@ -181,6 +178,14 @@ class ChaosClient {
       this.#wrong(`the response is ${status}: ${JSON.stringify(response.error ?? response.incomplete_details)}`);
     else if (status === 'completed' && !JSON.stringify(output).includes(lastText(tag)))
       this.#wrong('it ended without its text');
+  }
+
+  /** One that is incomplete has a part of a reply, which was lost with its process and is asked for again. */
+  #noteItem(item: ResponseOutputItem): void {
+    if ('status' in item && item.status === 'incomplete') return;
+    const texts = item.type === 'message' ? item.content.map((part) => ('text' in part ? part.text : '')) : [];
+    if (item.type === 'mcp_call') texts.push(item.arguments);
+    for (const text of texts) this.#context.seen.facts.push({ type: 'item', run: this.#id!, text });
   }
 
   #noteId(id: string): void {
@@ -235,7 +240,8 @@ class ChaosClient {
     count(failures, `${what}: ${status === undefined ? message : `${status} ${code}`}`);
     // The server that drives the response does not answer the one that was asked to cancel it.
     const isExpectedHere = what === 'cancels' && code === 'response_in_progress';
-    const isExpected = status === undefined || status === 503 || isExpectedHere;
+    // 408: a server was frozen, or had no processor, before it could read the request.
+    const isExpected = status === undefined || status === 503 || status === 408 || isExpectedHere;
     if (!isExpected) this.#wrong(`${what} got ${status} ${code}: ${message}`);
   }
 }
