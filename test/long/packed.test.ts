@@ -34,6 +34,7 @@ beforeAll(() => {
   run('npm', 'run', 'pack');
   const packages = readdirSync(TARBALLS).map((file) => file.replace(/-\d.*$/, '').replace(/^treadle-/, '@treadle/'));
   install(path.join(folder, 'node_modules'), packages);
+  install(path.join(folder, 'device/node_modules'), ['@treadle/edge']);
 }, 300_000);
 afterAll(() => rmSync(folder, { recursive: true }));
 
@@ -107,10 +108,16 @@ const OF_AGENT = new Set(
   ).split(' '),
 );
 
+function agentIn(modules: string): string {
+  const { bin } = JSON.parse(readFileSync(path.join(modules, '@treadle/edge/package.json'), 'utf8')) as {
+    readonly bin: Readonly<Record<string, string>>;
+  };
+  return path.join(modules, '@treadle/edge', bin['treadle-edge']!);
+}
+
 test('a device is an install of its own, which systemd starts, and which loads little', async () => {
   const device = path.join(folder, 'device');
   const modules = path.join(device, 'node_modules');
-  install(modules, ['@treadle/edge']);
   expect(readdirSync(path.join(modules, '@treadle')).toSorted()).toEqual(['core', 'edge', 'store', 'tools']);
 
   const broker = await openBroker({ prefix: 'treadle' });
@@ -121,11 +128,8 @@ test('a device is an install of its own, which systemd starts, and which loads l
     `[agent]\nid = "pi"\ncapabilities = ["shell"]\n[tools]\nsandboxing = "none"\nfolder = "${device}"\n` +
       `[edge]\nbroker = "${broker.url}"\nstore = "store"\n`,
   );
-  const { bin } = JSON.parse(readFileSync(path.join(modules, '@treadle/edge/package.json'), 'utf8')) as {
-    readonly bin: Readonly<Record<string, string>>;
-  };
   const program = at('treadle-edge');
-  symlinkSync(path.join(modules, '@treadle/edge', bin['treadle-edge']!), program);
+  symlinkSync(agentIn(modules), program);
   chmodSync(program, 0o755);
   const unit = readFileSync(path.join(root, 'deploy/treadle-edge.service'), 'utf8')
     .replace('/usr/local/bin/treadle-edge', program)
@@ -167,6 +171,40 @@ test('a device is an install of its own, which systemd starts, and which loads l
     expect(link.device('pi')).toMatchObject({ status: 'offline', reason: 'it was shut down' });
   } finally {
     agent.kill('SIGKILL');
+    await link.close();
+    await broker.close();
+  }
+});
+
+test.runIf(process.platform === 'linux')('an idle device takes at most 25 MB more than Node, with TLS', async () => {
+  const at = (name: string): string => path.join(folder, 'device', name);
+  const kind = 'ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost';
+  const files = `-addext subjectAltName=IP:127.0.0.1 -keyout ${at('key.pem')} -out ${at('cert.pem')}`;
+  run('openssl', ...`req -x509 -newkey ${kind} ${files}`.split(' '));
+  const [cert, key] = [readFileSync(at('cert.pem'), 'utf8'), readFileSync(at('key.pem'), 'utf8')];
+  const broker = await openBroker({ prefix: 'treadle', tls: { cert, key } });
+  writeFileSync(
+    at('tls.toml'),
+    `[agent]\nid = "idle"\ncapabilities = ["shell"]\n[tools]\nsandboxing = "none"\nfolder = "."\n` +
+      `[edge]\nbroker = "${broker.url}"\nca = "cert.pem"\nstore = "idle"\n`,
+  );
+  const env = { ...PROCESS_ENV, NODE_OPTIONS: '' };
+  const agent = spawn(process.execPath, [agentIn(at('node_modules')), '--config', at('tls.toml')], { env });
+  const bare = spawn(process.execPath, ['-e', 'setInterval(() => {}, 1e6); console.log("ready")'], { env });
+  const link = edgeLink({
+    prefix: 'treadle',
+    broker: { url: broker.url, tls: { ca: cert } },
+    devices: [{ name: 'idle' }],
+  });
+  try {
+    agent.stderr.resume();
+    await once(bare.stdout, 'data');
+    expect(await link.whenReady('idle', 20_000)).toBe(true);
+    const residentMb = ({ pid }: typeof agent): number =>
+      Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))![1]) / 1024;
+    expect(residentMb(agent) - residentMb(bare)).toBeLessThan(25);
+  } finally {
+    for (const child of [agent, bare]) child.kill('SIGKILL');
     await link.close();
     await broker.close();
   }
