@@ -340,6 +340,27 @@ describe('--output-schema', () => {
   });
 });
 
+describe('the turn limit', () => {
+  const limitsOfRun = async (): Promise<unknown> => {
+    const { stdout } = await command(['runs', 'list', '--json'], play.folder);
+    const [{ runId }] = JSON.parse(stdout) as [{ runId: string }];
+    const { stdout: exported } = await command(['runs', 'export', runId], play.folder);
+    const { entry } = JSON.parse(exported.split('\n')[1]!);
+    return { turns: entry.event.rules.maxTurns, ...entry.event.rules.limits };
+  };
+
+  test.each([
+    ['by default', '', [], 100],
+    ['of --max-turns', '', ['--max-turns', '130'], 130],
+    ['at a lower level of the policy', '[policy]\nautonomy = 0\n', [], 100],
+    ['of the configuration', '[orchestrator]\nmax_tool_iterations = 30\n', [], 30],
+  ])('%s is not that of the level', async (_, toml, args, turns) => {
+    await play.write('treadle.toml', toml);
+    await run([{ text: ['Done.'] }], [...args, 'go']);
+    expect(await limitsOfRun()).toEqual({ turns });
+  });
+});
+
 describe('exits', () => {
   test('with 1 and the reason if the run fails', async () => {
     const { ended } = await runProcess([{ status: 401, message: 'wrong key' }], ['go']);

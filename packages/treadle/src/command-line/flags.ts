@@ -58,7 +58,7 @@ export const RULE_FLAGS = {
     value: 'TEXT|@FILE',
     help: 'Instructions for the model instead of those of the command',
   },
-  'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task' },
+  'max-turns': { type: 'count', value: 'N', min: 1, help: 'Call the model at most N times per task; default: 100' },
   'max-cost': { type: 'text', value: 'DOLLARS', help: 'Stop a task that has cost so much, such as 0.50' },
   finish: {
     type: 'choice',

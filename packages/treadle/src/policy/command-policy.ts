@@ -34,12 +34,13 @@ export type Asking = 'policy' | 'always' | 'never' | 'yes';
 export function commandPolicy(
   context: CommandContext,
   asking: Asking,
-  { rates, onDenied, onRefused, place }: CommandPolicyOptions = {},
+  { rates, onDenied, onRefused, place, limitedByLevel = true }: CommandPolicyOptions = {},
 ): RulePolicy {
   const rules = withOwnFiles(rulesOf(context.loaded.config), context);
   const { folder, readable } = context;
   const options = { ...factsOptions(folder, rules, place), ...(readable && { readable }), ...(rates && { rates }) };
-  const made = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  const ruled = policy(asking === 'always' ? askingRules(rules) : rules, options);
+  const made = limitedByLevel ? ruled : withoutLimits(ruled);
   if (asking !== 'yes' && asking !== 'never') return remembered(made);
   const watched = onRefused ? reported(made, onRefused) : made;
   if (asking === 'yes') return approved(watched, userName());
@@ -66,6 +67,12 @@ interface CommandPolicyOptions extends Pick<UnattendedOptions, 'onDenied'> {
   readonly onRefused?: (tool: string, reason: string) => void;
   /** Finds out facts at other places, such as devices. */
   readonly place?: Analysers['place'] | undefined;
+  /** Whether the level of the policy limits turns and calls; default: yes. `run` and `chat` have a turn limit of their own. */
+  readonly limitedByLevel?: boolean;
+}
+
+function withoutLimits(made: RulePolicy): RulePolicy {
+  return { ...made, limits: () => ({}), withRules: (rules) => withoutLimits(made.withRules(rules)) };
 }
 
 function reported(made: RulePolicy, onRefused: (tool: string, reason: string) => void): RulePolicy {
@@ -110,13 +117,13 @@ export function resumedPolicy(
   { rules, policies }: Pick<State, 'rules' | 'policies'>,
   { rates, yes, place }: { readonly rates: RateStore; readonly yes: boolean; readonly place?: Analysers['place'] },
 ): RulePolicy {
-  if (yes) return commandPolicy(context, 'yes', { rates, place });
-  const always = commandPolicy(context, 'always', { rates, place });
+  // What limits the run was decided when it was started.
+  const options = { rates, place, limitedByLevel: false };
+  if (yes) return commandPolicy(context, 'yes', options);
+  const always = commandPolicy(context, 'always', options);
   const latest = policies?.at(-1);
   const byCode = (rules.judged || policies !== undefined) && latest === undefined;
-  return byCode || stableJson(latest) === stableJson(always.rules)
-    ? always
-    : commandPolicy(context, 'policy', { rates, place });
+  return byCode || stableJson(latest) === stableJson(always.rules) ? always : commandPolicy(context, 'policy', options);
 }
 
 /** How the command finds out what a call would touch. */

@@ -185,6 +185,7 @@ export async function openSession(
     onDenied: ({ tool, remedy }) => noteDenied(tool, `${tool} is denied, because ${why}. ${exactLine(remedy)}`),
     onRefused: (tool, reason) => noteDenied(tool, `${tool} is denied: ${exactLine(reason)}`),
     place: device?.place,
+    limitedByLevel: false,
   });
   let contextWindow = contextOf(choice);
   const savedRules = await openSavedRules(context);
