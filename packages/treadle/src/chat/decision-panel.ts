@@ -3,7 +3,7 @@ import type { Key } from '../screen/keys.ts';
 import { clipLine, lineOf, span, wrapLine, type Line } from '../screen/spans.ts';
 import { touchText } from '../run/ask-approval.ts';
 import type { ApprovalRequest, Decision } from '../run/drive-run.ts';
-import { isNarrow } from '../policy/saved-rules.ts';
+import { isNarrow, withoutAmounts } from '../policy/saved-rules.ts';
 import { exactLine, oneLine } from '../terminal/printable.ts';
 import { subjectOf } from './call-text.ts';
 import { editorLines, type Panel } from './prompt-panel.ts';
@@ -187,7 +187,7 @@ function savingLines({ call, touches = [] }: ApprovalRequest, width: number): re
   const where = call.sandbox ? ', in the same sandbox' : '';
   return [
     ...wrapLine(lineOf(`In this folder, ${exactLine(call.name)} may always do exactly this${where}:`, 'bold'), width),
-    ...touches
+    ...withoutAmounts(touches)
       .flatMap((touch) => touchText(touch).split('\n'))
       .flatMap((text) => wrapLine(lineOf(`  ${text}`), width, { indent: 4, breaks: 'anywhere' })),
     ...wrapLine(lineOf('The rule is saved in .treadle/rules.json, and ends when the tool changes.', 'dim'), width),

@@ -38,7 +38,9 @@ export async function openSavedRules({
       const current = await readGrants(path);
       if (current.problem !== undefined) throw new Error(current.problem);
       const known = new Set(current.grants.map((grant) => stableJson(grant)));
-      const more = added.filter((grant) => !known.has(stableJson(grant)));
+      const more = added
+        .map((grant) => ({ ...grant, touches: withoutAmounts(grant.touches) }))
+        .filter((grant) => !known.has(stableJson(grant)));
       if (more.length === 0) return [];
       grants = [...current.grants, ...more];
       await mkdir(dirname(path), { recursive: true });
@@ -80,6 +82,19 @@ function isGrant(value: unknown): value is Grant {
   return (
     typeof tool === 'string' && typeof definition === 'string' && areTexts(by) && areTexts(sandbox) && isNarrow(touches)
   );
+}
+
+/** What a rule allows: what is touched, and not how much. */
+export function withoutAmounts(touches: readonly Touch[]): readonly Touch[] {
+  return touches.map((touch) => {
+    if (touch.type === 'write') {
+      const { lines: _, ...path } = touch;
+      return path;
+    }
+    if (touch.type !== 'url') return touch;
+    const { bytes: _, ...url } = touch;
+    return url;
+  });
 }
 
 /** Whether a rule can say what is touched: calls that do not say it could touch anything. */
