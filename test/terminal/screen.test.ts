@@ -559,6 +559,21 @@ describe('a message', () => {
     await shown.leave();
   });
 
+  test('Esc leaves the choice of an earlier one, and does not begin it again', async () => {
+    const shown = await open([{ text: ['One.'] }]);
+    shown.say('first');
+    await shown.shows('1 turn');
+    shown.type('\u001b');
+    await shown.shows('Esc again edits');
+    shown.type('\u001b');
+    await shown.shows('Which message do you want to edit?');
+    shown.type('\u001b');
+    await shown.hides('Which message');
+    shown.type('\u001b');
+    await shown.shows('Esc again edits');
+    await shown.leave();
+  });
+
   test('with ! runs a command under the policy, and the model gets its output', async () => {
     const shown = await open([{ text: ['I see.'] }]);
     shown.say('!cat notes.txt; echo $((40+2))');

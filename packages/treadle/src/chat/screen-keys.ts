@@ -43,6 +43,7 @@ function pressEscape(state: ScreenState): void {
 
 function editEarlier(state: ScreenState): void {
   const { options, prompt, screen } = state;
+  state.hasEscaped = false;
   const messages = options.asked?.() ?? [];
   if (messages.length === 0) {
     state.hint = 'There is no earlier message to edit.';
