@@ -108,6 +108,34 @@ test('Ctrl+O shows what was folded: reasoning, and calls with all of their argum
   await shown.leave();
 });
 
+describe.runIf(process.platform === 'linux')('calls that run', () => {
+  const bash = (command: string): { readonly name: string; readonly arguments: string } => ({
+    name: 'bash',
+    arguments: JSON.stringify({ command }),
+  });
+
+  test('are parallel lines with their time and their last line of output, and Ctrl+O shows all of it so far', async () => {
+    // Inside a sandbox, the test could not end the commands.
+    await all.play.write('treadle.toml', '[orchestrator.tools]\nenable_sandboxing = false\n');
+    const waits = (name: string): string =>
+      `echo ${name} begins; printf '1%%\\r50%%'; until [ -e go ]; do sleep 0.1; done; echo; echo ${name} ends`;
+    const shown = await all.open([{ calls: [bash(waits('one')), bash(waits('two'))] }, { text: ['ok'] }], {
+      args: ['--yes'],
+      size: { columns: 100, rows: 24 },
+    });
+    shown.say('go');
+    await shown.shows(/#1 bash echo one .* · \d+ s │ 50%\n.*#2 bash echo two .* · \d+ s │ 50%$/m);
+    expect(shown.screen()).toContain('2 calls · ');
+    shown.type(KEYS.ctrlO);
+    await shown.shows(/Output so far:\n {2}one begins\n/);
+    shown.type('q');
+    await all.play.write('go', '');
+    await shown.shows('2 turns and 2 calls');
+    expect(shown.all()).toMatch(/✓ #1 bash .* · one ends .*\n✓ #2 bash .* · two ends /);
+    await shown.leave();
+  });
+});
+
 test('over a slow line nothing piles up, and the screen is right in the end', async () => {
   const words = Array.from({ length: 3_000 }, (_, index) => `word${index}`);
   const shown = await all.open([{ hang: '' }, { text: words.map((word) => `${word} `) }]);

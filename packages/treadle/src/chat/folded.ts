@@ -19,14 +19,16 @@ export function foldedLines(folded: readonly Folded[], width: number): readonly 
       .flatMap((line) => wrapLine([span(`  ${line}`)], width, { indent: 2, breaks: 'anywhere' }));
   return folded.flatMap((one) => {
     if (one.type === 'reasoning') return [lineOf('Reasoning', 'bold'), ...block(one.text), []];
-    const { number, call, answered, changes = [] } = one.call;
+    const { number, call, answered, reported, changes = [] } = one.call;
     const given = argumentsOf(call);
     const args = given
       ? Object.entries(given).map(([name, value]) => `${name}: ${valueText(value)}`)
       : [call.arguments];
     const result = answered
       ? [lineOf(answered.result.isError ? 'Error:' : 'Result:', 'dim'), ...block(textOf(answered.result.content))]
-      : [lineOf('No result yet.', 'dim')];
+      : reported === ''
+        ? [lineOf('No result yet.', 'dim')]
+        : [lineOf('Output so far:', 'dim'), ...block(reported.trimEnd())];
     return [
       [span(`#${number} `, 'dim'), span(exactLine(call.name), 'bold')],
       ...args.flatMap(block),

@@ -15,8 +15,10 @@ import type { Folded } from './folded.ts';
 export interface ShownCall {
   readonly number: number;
   readonly call: ToolCall;
-  /** What the tool has reported last. */
-  detail: string;
+  /** The end of what the tool has reported so far. */
+  reported: string;
+  /** It reports output, and not one text at a time. */
+  hasLineBreaks: boolean;
   answered?: CallAnswered;
   startedAt: number;
   endedAt?: number;
@@ -40,6 +42,10 @@ export interface RunViewOptions {
   readonly changes?: CallChanges | undefined;
 }
 
+/** A longer line does not fit anyway. */
+const MAX_LINE = 2_000;
+/** So much of what a running call reports can be seen. */
+const MAX_REPORTED = 20_000;
 /** Changes of more lines are cut in the scrollback. */
 const MAX_CHANGE_LINES = 60;
 
@@ -109,7 +115,7 @@ export function runView(options: RunViewOptions): RunView {
   const shownCall = (call: ToolCall): ShownCall => {
     const found = open.find((one) => one.call.id === call.id && !one.answered);
     if (found) return found;
-    const one: ShownCall = { number: calls.length + 1, call, detail: '', startedAt: now() };
+    const one: ShownCall = { number: calls.length + 1, call, reported: '', hasLineBreaks: false, startedAt: now() };
     calls.push(one);
     options.fold({ type: 'call', call: one });
     open = [...open, one];
@@ -159,7 +165,7 @@ export function runView(options: RunViewOptions): RunView {
       case 'tool-report': {
         const nested = taskProgress(item);
         const one = shownCall(item.call);
-        one.detail = nested ? `${nested.call.name} ${subjectOf(nested.call)}` : lastLine(item.progress) || one.detail;
+        addReport(one, nested ? `${nested.call.name} ${subjectOf(nested.call)}\n` : item.progress);
         break;
       }
       case 'call-answered': {
@@ -214,7 +220,11 @@ export function spinner(at: number): string {
 }
 
 /** `✓ #1 read notes.txt · 2 lines: the first one`. */
-function callLine({ number, call, detail, answered, startedAt, endedAt }: ShownCall, width: number, at: number): Line {
+function callLine(
+  { number, call, reported, answered, startedAt, endedAt }: ShownCall,
+  width: number,
+  at: number,
+): Line {
   const label = span(` #${number} `, 'dim');
   const bare = printable(call.name);
   /** The name and what it touches, in at most so many columns. */
@@ -226,7 +236,8 @@ function callLine({ number, call, detail, answered, startedAt, endedAt }: ShownC
     const isLost = endedAt !== undefined;
     const mark = isLost ? span('-', 'dim') : span(spinner(at - startedAt), 'cyan');
     const time = isLost ? 'stopped' : seconds(at - startedAt);
-    const rest = detail === '' ? '' : ` │ ${oneLine(detail, width)}`;
+    const detail = oneLine(lastLine(reported), width);
+    const rest = detail === '' ? '' : ` │ ${detail}`;
     return clipLine([mark, label, ...named(Math.floor(width / 2)), span(` · ${time}${rest}`, 'dim')], width);
   }
   const took = (endedAt ?? startedAt) - startedAt;
@@ -253,9 +264,19 @@ export function seconds(ms: number): string {
   return whole < 60 ? `${whole} s` : durationText(whole * 1_000);
 }
 
-/** What a tool reports, as text: of several lines the last one. */
-function lastLine(progress: unknown): string {
-  const text = typeof progress === 'string' ? progress : (JSON.stringify(progress) ?? '');
-  const line = text.trimEnd();
-  return stripVTControlCharacters(line.slice(line.lastIndexOf('\n') + 1));
+/**
+ * Adds what a tool reports. Output arrives in pieces that end anywhere, and has line breaks. Tools without output report a text at
+ * a time, each of which is a line.
+ */
+function addReport(one: ShownCall, progress: unknown): void {
+  const text = typeof progress === 'string' ? progress : `${JSON.stringify(progress) ?? ''}\n`;
+  one.hasLineBreaks ||= text.includes('\n');
+  const all = one.reported + (one.reported === '' || one.hasLineBreaks ? '' : '\n') + text;
+  one.reported = all.length > 2 * MAX_REPORTED ? all.slice(-MAX_REPORTED) : all;
+}
+
+/** The last line with a text. A carriage return begins a line again, as progress bars do. */
+function lastLine(text: string): string {
+  const lines = stripVTControlCharacters(text.slice(-MAX_LINE).trimEnd()).split(/[\r\n]+/);
+  return lines.at(-1) ?? '';
 }
