@@ -39,6 +39,16 @@ test('a chat on a real terminal: a call, a resize while it works, two Ctrl-C', a
   expect(await shown.exit).toBe(0);
 });
 
+test('what is typed before the prompt is sent when it is there', async () => {
+  server = await scriptedOpenAi([{ text: ['Early.'] }]);
+  const shown = inPty(['chat', '--model', 'scripted', '--base-url', server.baseURL], play.folder);
+  shown.type('hello\r');
+  await shown.shows('Early.');
+  expect(server.requests[0]!.messages.at(-1)!.content).toBe('hello');
+  shown.type('\u0004');
+  expect(await shown.exit).toBe(0);
+});
+
 test.each([
   ['a killed process', (shown: CommandInPty): void => shown.kill('SIGKILL')],
   ['Ctrl-C twice', (shown: CommandInPty): void => shown.type('\u0003\u0003')],

@@ -11,6 +11,8 @@ export type Key =
 const ESC = '\u001b';
 /** A terminal sends a sequence at once. What has not become one by then is the Escape key. */
 const ESCAPE_MS = 50;
+/** What was typed before the keys were read arrives at once. */
+const EARLY_MS = 100;
 
 const CONTROLS: Readonly<Record<string, string>> = {
   '\r': 'enter',
@@ -213,20 +215,30 @@ export function openKeyboard(
   const decoder = keyDecoder(onBackground);
   let timer: NodeJS.Timeout | undefined;
   let isOpen = true;
+  /** Keys that were pressed before the terminal was raw may arrive. It has made line breaks of Enter then. */
+  let isEarly = false;
+  let earlyTimer: NodeJS.Timeout | undefined;
   const take = (keys: readonly Key[]): void => {
     for (const key of keys) if (isOpen) onKey(key);
   };
   const onData = (chunk: Buffer | string): void => {
     clearTimeout(timer);
-    take(decoder.feed(typeof chunk === 'string' ? chunk : bytes.write(chunk)));
+    const text = typeof chunk === 'string' ? chunk : bytes.write(chunk);
+    take(decoder.feed(isEarly ? text.replaceAll('\n', '\r') : text));
+    isEarly = false;
     if (decoder.isWaiting) timer = setTimeout(() => take(decoder.flush()), ESCAPE_MS);
   };
   const listen = (): void => {
+    isEarly = terminal.setRawMode !== undefined;
+    earlyTimer = setTimeout(() => {
+      isEarly = false;
+    }, EARLY_MS);
     terminal.setRawMode?.(true);
     stdin.on('data', onData).resume();
   };
   const ignore = (): void => {
     clearTimeout(timer);
+    clearTimeout(earlyTimer);
     stdin.off('data', onData).pause();
     terminal.setRawMode?.(false);
   };
