@@ -36,13 +36,15 @@ test.each([
   expect(await shown.leave()).toBe(0);
 });
 
-test('/help names every command', async () => {
+test('/help names every command and key', async () => {
   const shown = await all.open([], { size: { columns: 100, rows: 60 } });
   shown.say('/help');
   await shown.shows('/exit');
   const names =
     'help model tools mcp skills agents policy compact clear undo diff fork runs resume rename export cost init doctor';
   for (const name of names.split(' ')) expect(shown.all()).toMatch(new RegExp(`^ */${name}\\b`, 'm'));
+  await shown.shows(/^Keys:\n {2}Alt\+Enter, Ctrl\+J +A new line/m);
+  for (const key of ['Ctrl+R', 'Tab', 'Esc', 'Shift+Tab', 'Ctrl+O']) expect(shown.all()).toContain(key);
   await shown.leave();
 });
 

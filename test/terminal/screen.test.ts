@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Io } from 'treadle';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { playground, type Playground } from '../command/playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from '../command/scripted-openai.ts';
@@ -29,12 +30,19 @@ async function open(
     args = [],
     size,
     env,
-  }: { readonly args?: readonly string[]; readonly size?: Size; readonly env?: Record<string, string> } = {},
+    io,
+  }: {
+    readonly args?: readonly string[];
+    readonly size?: Size;
+    readonly env?: Record<string, string>;
+    readonly io?: Partial<Io>;
+  } = {},
 ): Promise<Opened> {
   server = await scriptedOpenAi(steps);
   const shown = onScreen(['chat', '--model', 'scripted', '--base-url', server.baseURL, ...args], play.folder, {
     ...(size && { size }),
     ...(env && { env }),
+    ...(io && { io }),
   });
   await shown.shows(/^> *$/m);
   return {
@@ -193,6 +201,21 @@ describe('the prompt', () => {
       'another',
     ]);
     await shown.leave();
+  });
+
+  test('Ctrl-Z gives the terminal back, and the text is there when the chat continues', async () => {
+    let proceed: (() => void) | undefined;
+    const shown = await open([], { io: { stop: (listener) => (proceed = listener) } });
+    shown.type('some words');
+    await shown.shows('> some words');
+    shown.type('\u001a');
+    await shown.hides('> some words');
+    await expect.poll(() => proceed).toBeDefined();
+    shown.type('y');
+    proceed!();
+    await shown.shows('> some wordsy');
+    shown.type(`${CTRL_C}${CTRL_D}`);
+    expect(await shown.exit).toBe(0);
   });
 
   test('Ctrl-C clears it, and leaves at the second time without a text', async () => {

@@ -26,6 +26,8 @@ export interface Dialogue {
   writeLine(line: string): void;
   /** Shows where an earlier conversation ended, for a person who continues it. */
   showEarlier(last: Exchange): void;
+  /** What keys do, for people who ask for help. */
+  readonly keys?: readonly (readonly [key: string, does: string])[];
   /** Ctrl-C during a run ends only the run, not the chat. */
   readonly outlivesInterrupt: boolean;
   close(): void;

@@ -15,7 +15,7 @@ import { MAX_ENTRIES, NO_HISTORY } from './history.ts';
 import { promptPanel } from './prompt-panel.ts';
 import { runView, type ShownCall } from './run-view.ts';
 import { screenAsking } from './screen-asking.ts';
-import { leave, pressBeyond, pressKey } from './screen-keys.ts';
+import { leave, pressBeyond, pressKey, promptKeys } from './screen-keys.ts';
 import { liveLines } from './screen-lines.ts';
 import {
   callUser,
@@ -47,7 +47,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
   const entries = [...history.entries];
   /** Messages that were entered before they were asked for. */
   const early: string[] = [];
-  const onKey = (name: string): void => pressBeyond(state, name, close);
+  const onKey = (name: string): void => pressBeyond(state, name, { close, pauseKeys: () => keyboard.pause() });
   const state: ScreenState = {
     io,
     options,
@@ -130,6 +130,7 @@ export function screenDialogue(io: Io, options: ScreenDialogueOptions = {}): Dia
       const shown = [...stream.add(reply, markdown), ...stream.end(markdown)];
       if (shown.length > 0) screen.settle([[], ...shown]);
     },
+    keys: promptKeys(state),
     outlivesInterrupt: true,
     close,
   };

@@ -1,8 +1,22 @@
 import type { Key } from '../screen/keys.ts';
+import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
 import { choicePanel } from './question-panel.ts';
 import { foldedLines } from './folded.ts';
 import { openPages } from './screen-asking.ts';
 import { activePanel, isDrafting, resolveAsked, settleText, type ScreenState } from './screen-state.ts';
+
+/** What keys do at the prompt, for help. */
+export function promptKeys({ io, options }: ScreenState): readonly (readonly [string, string])[] {
+  return [
+    ['Alt+Enter, Ctrl+J', 'A new line; so are \\ and Enter'],
+    ['Up, Ctrl+R', 'Earlier messages, and search in them'],
+    ['Tab', 'Complete /commands, their arguments and @files'],
+    ['Esc', `Stop the run${options.rewind ? '; twice without a run: edit an earlier message in a fork' : ''}`],
+    ...(options.togglePlan ? ([['Shift+Tab', 'Plan first, or not']] as const) : []),
+    ['Ctrl+O', 'Show reasoning, and calls with their arguments and all of their output'],
+    ...(io.stop ? ([['Ctrl+Z', 'Stop the chat; fg in the shell continues it']] as const) : []),
+  ];
+}
 
 /** Gives a key to what is in front: the pager, what is asked, or the prompt. */
 export function pressKey(state: ScreenState, key: Key): void {
@@ -18,7 +32,11 @@ export function pressKey(state: ScreenState, key: Key): void {
 }
 
 /** Keys that neither the prompt nor what is asked uses. */
-export function pressBeyond(state: ScreenState, name: string, close: () => void): void {
+export function pressBeyond(
+  state: ScreenState,
+  name: string,
+  { close, pauseKeys }: { readonly close: () => void; readonly pauseKeys: () => () => void },
+): void {
   const { prompt, options, run, screen, folded } = state;
   if (name === 'ctrl-c') pressInterrupt(state, close);
   else if (name === 'escape') pressEscape(state);
@@ -27,7 +45,21 @@ export function pressBeyond(state: ScreenState, name: string, close: () => void)
     if (prompt.editor.state.text === '') leave(state);
     else prompt.editor.press('delete');
   } else if (name === 'ctrl-l') screen.clear();
+  else if (name === 'ctrl-z') stopProcess(state, pauseKeys);
   else if (name === 'ctrl-o') openPages(state, (columns) => foldedLines(folded, columns), { atEnd: true });
+}
+
+/** Gives the terminal back to the shell, until it continues the chat. */
+function stopProcess({ io, screen }: ScreenState, pauseKeys: () => () => void): void {
+  if (!io.stop) return;
+  const showAgain = screen.suspend();
+  const readAgain = pauseKeys();
+  io.stdout.write(PASTE_OFF);
+  io.stop(() => {
+    io.stdout.write(PASTE_ON);
+    readAgain();
+    showAgain();
+  });
 }
 
 function pressEscape(state: ScreenState): void {

@@ -12,7 +12,7 @@ const COMMANDS: SlashCommands = {
   '/help': {
     anytime: true,
     help: 'Show this help',
-    async run({ session, width }) {
+    async run({ session, dialogue, width }) {
       const { commands, problems } = await readOwnCommands(session.context);
       const own = commands.map(({ name, argument = '', help }): [string, string] => [
         `/${name} ${argument}`.trim(),
@@ -20,6 +20,7 @@ const COMMANDS: SlashCommands = {
       ]);
       return [
         slashHelp(width()),
+        ...(dialogue.keys ? [`Keys:\n${columns(dialogue.keys, width())}`] : []),
         ...(own.length === 0 ? [] : [`Commands of this folder:\n${columns(own, width())}`]),
         ...problems,
       ].join('\n');

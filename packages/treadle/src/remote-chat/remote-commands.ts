@@ -18,7 +18,7 @@ interface RemoteCommand {
 const NO_MESSAGE = 'The conversation has no message yet.';
 
 const COMMANDS: Readonly<Record<string, RemoteCommand>> = {
-  '/help': { help: 'Show this help', run: async () => help() },
+  '/help': { help: 'Show this help', run: async (chat) => help(chat) },
   '/model': {
     help: 'Show the models of the server, or use another one',
     argument: '[NAME]',
@@ -167,8 +167,8 @@ export function usedText({ tokens, cost }: RemoteChat['used']): string {
   return `${tokens.toLocaleString('en')} tokens${cost ? ` · ${costText(cost)}` : ''}`;
 }
 
-function help(): string {
-  return columns([
+function help({ dialogue: { keys } }: RemoteChat): string {
+  const commands = columns([
     ...Object.entries(COMMANDS).map(([name, { help: text, argument = '' }]): [string, string] => [
       `${name} ${argument}`.trim(),
       text,
@@ -176,4 +176,5 @@ function help(): string {
     ['/NAME [TASK]', 'Activate the skill NAME of the server'],
     ['/exit', 'Leave; an answer in progress goes on'],
   ]);
+  return keys ? `${commands}\nKeys:\n${columns(keys)}` : commands;
 }

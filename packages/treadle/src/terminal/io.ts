@@ -17,6 +17,11 @@ export interface Io {
   onReload?(listener: () => void): () => void;
   /** From now on, the process continues when the readers of its output have closed. */
   outliveReaders(): void;
+  /**
+   * Stops the process and those that it was started with, as Ctrl-Z in a shell does, and calls `listener` when it continues. Absent:
+   * the system cannot.
+   */
+  stop?(listener: () => void): void;
   /** Ends the process immediately. */
   quit(code: number): void;
 }

@@ -2,6 +2,9 @@ import type { Writable } from 'node:stream';
 import { EXIT } from '../command-line/command.ts';
 import type { Io } from './io.ts';
 
+/** The signal may take a moment. */
+const CONTINUED_MS = 50;
+
 export function processIo(): Io {
   let outlivesReaders = false;
   for (const stream of [process.stdout, process.stderr]) {
@@ -31,7 +34,14 @@ export function processIo(): Io {
       outlivesReaders = true;
     },
     quit: (code) => process.exit(code),
+    ...(process.platform !== 'win32' && { stop }),
   };
+}
+
+/** Timers wait while the process is stopped. It is not stopped if no shell could continue it. */
+function stop(listener: () => void): void {
+  process.kill(0, 'SIGTSTP');
+  setTimeout(listener, CONTINUED_MS);
 }
 
 /** Then SIGHUP says that the terminal was closed. */
