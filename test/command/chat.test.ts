@@ -89,6 +89,21 @@ test('gets a last answer at the turn limit', async () => {
   expect(stderr).toContain('Stopped at the turn limit');
 });
 
+test('exits as the last message does, and with 5 if a call was denied', async () => {
+  const write: Step = { calls: [{ name: 'write', arguments: '{"path":"new.txt","content":"x"}' }] };
+  const said: Step = { text: ['Ok.'] };
+  expect(await chat([write, said, said], 'one\ntwo\n')).toMatchObject({
+    code: 5,
+    stderr: expect.stringMatching(/calls of write were denied, so the task may not be done\. See above for why\.\n$/),
+  });
+  await server!.close();
+  expect(await chat([write, said], 'one\n', ['--yes'])).toMatchObject({ code: 0 });
+  await server!.close();
+  expect(await chat([said, { status: 400, message: 'no' }], 'one\ntwo\n')).toMatchObject({ code: 1 });
+  await server!.close();
+  expect(await chat([READ, said], 'one\n', ['--max-turns', '1'])).toMatchObject({ code: 3 });
+});
+
 test('--ask without a terminal denies the call, and sends the reason to the model', async () => {
   const { code, stdout } = await chat([READ, { text: ['I may not.'] }], 'go\n', ['--ask']);
   expect([code, afterGreeting(stdout)]).toEqual([0, 'I may not.\n']);

@@ -15,6 +15,7 @@ import {
 import { resolveContext } from '../config/context.ts';
 import { loadStorePackage } from '../config/store.ts';
 import { openCallLog } from '../run/call-log.ts';
+import { deniedText } from '../run/run-and-report.ts';
 import { openSession, type Session } from '../run/session.ts';
 import { lineOf, lineText, wrapLine } from '../screen/spans.ts';
 import { coloursFor } from '../terminal/colours.ts';
@@ -63,7 +64,8 @@ export const chatCommand: Command = defineCommand({
       'next turn. Alt+Enter starts a new line. A pasted text of several lines is one message. The up key recalls earlier\n' +
       'messages, also of other chats in the folder: they are in a file beside the store, which only you can read.',
     'Without a terminal, each line of standard input is one message. Answers go to standard output, tool calls to standard\n' +
-      'error. At the end of the input the command exits with 0.',
+      'error. At the end of the input the command exits as "treadle run" does after the last message, and with 5 if calls were\n' +
+      'denied.',
     'Each message starts a run, which is stored. "treadle runs" lists, shows and forks stored runs.',
     KEY_NOTE,
   ],
@@ -127,7 +129,7 @@ export const chatCommand: Command = defineCommand({
       for (;;) {
         if (ending.isTerminated || (ending.isInterrupted && !dialogue.outlivesInterrupt)) return EXIT.cancelled;
         const text = (conversation.unsent.shift() ?? (await dialogue.nextMessage()))?.trim();
-        if (text === undefined || text === '/exit') return EXIT.completed;
+        if (text === undefined || text === '/exit') return onTerminal ? EXIT.completed : pipedExit(chat);
         if (text !== '') ending = await respond(text, chat);
       }
     } finally {
@@ -251,6 +253,13 @@ async function chatOnServer(
     },
     io,
   );
+}
+
+/** Nobody sees what was denied, so the exit code says it. */
+function pipedExit({ conversation: { exitCode }, session: { deniedTools }, io }: Chat): number {
+  if (exitCode !== EXIT.completed || deniedTools.size === 0) return exitCode;
+  io.stderr.write(`${deniedText(deniedTools)}\n`);
+  return EXIT.denied;
 }
 
 /** What the chat begins with: nothing, or an earlier conversation. */

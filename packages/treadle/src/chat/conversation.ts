@@ -18,11 +18,12 @@ import {
 } from '@treadle/core';
 import type { ResourceKeeper } from '@treadle/store';
 import { callingModel } from '@treadle/tools/calling-model';
+import { EXIT } from '../command-line/command.ts';
 import type { SavedRules } from '../policy/saved-rules.ts';
 import { approveByFlag, touchText, userName } from '../run/ask-approval.ts';
 import { driveRun, type ApprovalRequest, type DriveRunOptions, type RunStart } from '../run/drive-run.ts';
 import { optionsOfEveryRun } from '../run/loop-options.ts';
-import { outcomeText, workText } from '../run/outcome-text.ts';
+import { exitCodeOf, outcomeText, workText } from '../run/outcome-text.ts';
 import { nextSteps } from '../run/run-and-report.ts';
 import { COMPACT_AT, withSaved, type Session } from '../run/session.ts';
 import { filesNamedIn } from '../run/task-input.ts';
@@ -69,6 +70,8 @@ export interface Conversation {
   clear(): void;
   /** What narrows the conversation now. */
   narrowings(): readonly Narrowing[];
+  /** That of the last message, as `treadle run` exits. */
+  readonly exitCode: number;
   /** Undoes the narrowing of a source from the next message on. False: there is none. */
   lift(source: string): boolean;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
@@ -129,6 +132,7 @@ interface State {
   isPlanning: boolean;
   /** What was carried before each message, by the number of messages that there were. */
   carriedBefore: Map<number, Carried | undefined>;
+  exitCode: number;
   /** Sources of narrowings that the user has lifted since the last message. */
   readonly lifted: Set<string>;
   /** Names of tools that were offered on the way. */
@@ -161,6 +165,7 @@ export function startConversation(options: ConversationOptions): Conversation {
     isPlanning: false,
     lifted: new Set(),
     found: new Set(),
+    exitCode: EXIT.completed,
     atFirst: [...options.skills],
     unsent: [],
   };
@@ -216,6 +221,9 @@ export function startConversation(options: ConversationOptions): Conversation {
     narrowings: () => narrowings(state),
     lift(source) {
       const isNarrowed = narrowings(state).some((one) => one.source === source);
+    get exitCode() {
+      return state.exitCode;
+    },
       if (isNarrowed) state.lifted.add(source);
       return isNarrowed;
     },
@@ -365,7 +373,7 @@ async function converse(parts: Parts, makeStart: () => RunStart): Promise<Ending
   const { options, state } = parts;
   const { dialogue } = options;
   const { result, ending } = await drive(parts, makeStart, { of: 'message' });
-  Object.assign(state, { messages: result.messages, carried: result.carried });
+  Object.assign(state, { messages: result.messages, carried: result.carried, exitCode: exitCodeOf(result) });
   report(result, options);
   const { outcome } = result;
   if (state.isPlanning && outcome?.type === 'completed' && !ending.isInterrupted) {

@@ -211,7 +211,7 @@ function continued(start: RunStart, { messages, carried }: LoopResult): RunStart
 }
 
 /** For the end of a run. Why, and how to allow the call, was written when it was denied. */
-function deniedText(tools: ReadonlySet<string>): string {
+export function deniedText(tools: ReadonlySet<string>): string {
   const names = [...tools].map((name) => printable(name)).join(', ');
   return `Completed, but calls of ${names} were denied, so the task may not be done. See above for why.`;
 }
