@@ -60,6 +60,20 @@ test('/init lets the model write AGENTS.md, and the policy asks', async () => {
   await shown.leave();
 });
 
+test.runIf(process.platform === 'linux')('/jobs lists what runs in the background, once', async () => {
+  const args = JSON.stringify({ command: 'echo begun; exec sleep 100', background: true });
+  const shown = await all.open([{ calls: [{ name: 'bash', arguments: args }] }, { text: ['It runs.'] }], {
+    args: ['--yes'],
+    size: { columns: 120, rows: 30 },
+  });
+  shown.say('go');
+  await shown.shows('2 turns and 1 call');
+  shown.say('/jobs');
+  await shown.shows(/> \/jobs\n+bash-t1\.0: running for .*echo begun/);
+  expect(shown.all()).not.toContain('✓ #2');
+  await shown.leave();
+});
+
 test('/diff shows what was changed since the chat began', async () => {
   const edit = (from: string, to: string): { readonly calls: readonly { name: string; arguments: string }[] } => ({
     calls: [{ name: 'edit', arguments: JSON.stringify({ path: 'notes.txt', old_text: from, new_text: to }) }],

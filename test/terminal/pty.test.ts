@@ -97,7 +97,7 @@ test('what a killed chat has left in the background does not keep the next one f
   const second = inPty([...args, '--continue'], play.folder);
   await second.shows(/^> *$/m);
   second.type('/jobs\r');
-  await second.shows(/background_list · /);
+  await second.shows('Nothing runs in the background.');
   second.type('\u0004');
   expect(await second.exit).toBe(0);
 });

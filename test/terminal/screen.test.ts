@@ -687,8 +687,15 @@ describe('the first lines', () => {
     expect(shown.all()).toContain('policy   level 1, supervised: asks before it changes something (policy.autonomy');
     expect(shown.all()).toContain('tools    2: read, glob (--tools)');
     expect(shown.all()).toContain('project  AGENTS.md (9 B)');
+    expect(shown.all()).not.toContain('/init');
     shown.say('go');
     await shown.shows('scripted · 15 tokens · 0% of 128 k context');
+    await shown.leave();
+  });
+
+  test('say how to get AGENTS.md if there is none', async () => {
+    const shown = await open([]);
+    expect(shown.all()).toContain('project  no AGENTS.md (/init writes one)');
     await shown.leave();
   });
 

@@ -60,18 +60,21 @@ export interface Conversation {
   setPlanning(on: boolean): void;
   /** Runs a command under the policy, and shares its output with the model. */
   runCommand(command: string): Promise<Ending>;
-  /** Makes one call of a tool under the policy, without the model. Undefined: the tool is not there. */
-  callTool(name: string, input: object): Promise<CalledTool | undefined>;
+  /**
+   * Makes one call of a tool under the policy, without the model. Undefined: the tool is not there. `isShown`: as a call of the model
+   * is; default: yes.
+   */
+  callTool(name: string, input: object, more?: { readonly isShown?: boolean }): Promise<CalledTool | undefined>;
   /** The messages of the user, the newest last. */
   asked(): readonly Asked[];
   /** Goes on in another conversation, which ends before a message of the user. This one stays in the store. */
   rewind(to: Asked): void;
   spent(): Spent;
+  /** That of the last message, as `treadle run` exits. */
+  readonly exitCode: number;
   clear(): void;
   /** What narrows the conversation now. */
   narrowings(): readonly Narrowing[];
-  /** That of the last message, as `treadle run` exits. */
-  readonly exitCode: number;
   /** Undoes the narrowing of a source from the next message on. False: there is none. */
   lift(source: string): boolean;
   /** Messages that the user entered when the run could not accept them any more. Send them next. */
@@ -129,10 +132,10 @@ interface State {
   spent: Spent;
   /** The tokens of the last request of the conversation and its reply. */
   contextTokens: number;
+  exitCode: number;
   isPlanning: boolean;
   /** What was carried before each message, by the number of messages that there were. */
   carriedBefore: Map<number, Carried | undefined>;
-  exitCode: number;
   /** Sources of narrowings that the user has lifted since the last message. */
   readonly lifted: Set<string>;
   /** Names of tools that were offered on the way. */
@@ -162,10 +165,10 @@ export function startConversation(options: ConversationOptions): Conversation {
     ...startState(),
     previous: undefined,
     spent: { messages: 0, turns: 0, calls: 0, usage: NO_USAGE },
+    exitCode: EXIT.completed,
     isPlanning: false,
     lifted: new Set(),
     found: new Set(),
-    exitCode: EXIT.completed,
     atFirst: [...options.skills],
     unsent: [],
   };
@@ -212,18 +215,18 @@ export function startConversation(options: ConversationOptions): Conversation {
     fork() {
       state.id = startState().id;
     },
-    callTool: (name, input) => callTool(parts, name, input),
+    callTool: (name, input, more) => callTool(parts, { name, input, ...more }),
     runCommand: (command) => runCommand(parts, command),
     asked: () => askedIn(state.messages),
     rewind: ({ index }) => rewind(state, index),
     unsent: state.unsent,
     spent: () => state.spent,
-    narrowings: () => narrowings(state),
-    lift(source) {
-      const isNarrowed = narrowings(state).some((one) => one.source === source);
     get exitCode() {
       return state.exitCode;
     },
+    narrowings: () => narrowings(state),
+    lift(source) {
+      const isNarrowed = narrowings(state).some((one) => one.source === source);
       if (isNarrowed) state.lifted.add(source);
       return isNarrowed;
     },
@@ -288,7 +291,7 @@ function noteFact(state: State, item: Item): void {
 async function drive(
   { options, state }: Parts,
   makeStart: () => RunStart,
-  { of }: { readonly of: 'message' | 'compaction' | 'call' },
+  { of, isShown = true }: { readonly of: 'message' | 'compaction' | 'call'; readonly isShown?: boolean },
 ): Promise<{ readonly ending: Ending; readonly result: LoopResult }> {
   const { session, io, dialogue, yes, takesCommand } = options;
   let live: StartedRun | undefined;
@@ -315,7 +318,7 @@ async function drive(
       stopping: 'cancel',
       onItem(item) {
         if (of === 'message') noteFact(state, item);
-        shown.onItem(item);
+        if (isShown) shown.onItem(item);
       },
       logCalls: options.logCalls,
       onLive(started) {
@@ -461,7 +464,10 @@ async function send(parts: Parts, ...[text, { skills = [], blocks } = {}]: SendA
   return converse(parts, () => startOf(parts, { ...given, ...narrowed }));
 }
 
-async function callTool(parts: Parts, name: string, input: object): Promise<CalledTool | undefined> {
+async function callTool(
+  parts: Parts,
+  { name, input, isShown = true }: { readonly name: string; readonly input: object; readonly isShown?: boolean },
+): Promise<CalledTool | undefined> {
   const { options, state } = parts;
   const called = options.session.allTools().find((tool) => tool.name === name);
   if (!called) return undefined;
@@ -474,7 +480,7 @@ async function callTool(parts: Parts, name: string, input: object): Promise<Call
       maxTurns: 1,
       closingTurn: false,
     }),
-    { of: 'call' },
+    { of: 'call', isShown },
   );
   if (result.carried) state.carried = result.carried;
   const results = result.messages.flatMap((message) => (message.role === 'tool' ? message.content : []));
@@ -485,13 +491,13 @@ async function callTool(parts: Parts, name: string, input: object): Promise<Call
 async function runCommand(parts: Parts, command: string): Promise<Ending> {
   const { options, state } = parts;
   const { dialogue } = options;
-  const called = await callTool(parts, 'bash', { command });
+  const called = await callTool(parts, { name: 'bash', input: { command } });
   if (!called) {
     dialogue.writeLine('There is no tool bash in this chat, so commands cannot be run.');
     return NOT_STOPPED;
   }
   const output = textOf(called.content);
-  dialogue.writeLine(printable(output));
+  dialogue.writeLine(printable(output).trimEnd());
   state.messages = [...state.messages, userText(`${RAN}\n$ ${command}\n\n${output}`)];
   return called.ending;
 }

@@ -23,7 +23,9 @@ export function firstLines({ options, place }: Session, width: number): readonly
     ['sandbox', sandbox || 'none', 'orchestrator.tools in treadle.toml'],
     ['policy', `level ${autonomy}, ${LEVELS[autonomy]}`, 'policy.autonomy in treadle.toml'],
     ['tools', names.length === 0 ? 'none' : `${names.length}: ${names.join(', ')}`, '--tools'],
-    ['project', (place.instructions ?? 'no AGENTS.md').replace(/^Instructions: /, ''), 'AGENTS.md'],
+    place.instructions === undefined
+      ? ['project', 'no AGENTS.md', '/init writes one']
+      : ['project', place.instructions.replace(/^Instructions: /, ''), 'AGENTS.md'],
   ] as const;
   return rows.map(([name, value, change]) => {
     const label = `  ${name.padEnd(8)} `;

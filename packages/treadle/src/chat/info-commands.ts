@@ -48,7 +48,7 @@ export const INFO_COMMANDS: SlashCommands = {
   '/jobs': {
     help: 'List what runs in the background',
     async run({ conversation }) {
-      const called = await conversation.callTool('background_list', {});
+      const called = await conversation.callTool('background_list', {}, { isShown: false });
       return called
         ? textOf(called.content)
         : 'There is no tool background_list in this chat, so nothing runs in the background.';
