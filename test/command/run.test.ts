@@ -2,6 +2,7 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { parse } from 'yaml';
 import { command, type Printed } from './in-process.ts';
 import { playground, type Playground } from './playground.ts';
 import { scriptedOpenAi, type ScriptedOpenAi, type Step } from './scripted-openai.ts';
@@ -158,6 +159,32 @@ describe('--prompt', () => {
   });
   test('contradicts another task', async () => {
     expect(await run([], ['-p', 'one', 'two'])).toMatchObject({ code: 2 });
+  });
+});
+
+describe('the GitHub workflow of docs/ci.md', () => {
+  interface Job {
+    readonly steps: readonly { readonly name?: string; readonly run?: string; readonly env?: Record<string, string> }[];
+  }
+
+  test('reviews a change with flags that the command has, and writes only the answer', async () => {
+    const page = await readFile(new URL('../../docs/ci.md', import.meta.url), 'utf8');
+    const workflow = parse(/```yaml\n([^]*?)```/.exec(page)![1]!);
+    expect(workflow).toMatchObject({ on: 'pull_request', permissions: { contents: 'read', 'pull-requests': 'write' } });
+    const { steps } = workflow.jobs.review as Job;
+    const script = steps.find(({ name }) => name === 'Review the change')!.run!.replaceAll('\\\n', ' ');
+    const [, flags] = /^git diff .* \| treadle run (.*) > review\.md$/m.exec(script)!;
+    const args = [...flags!.matchAll(/"([^"]*)"|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain!);
+    // The scripted model has no price.
+    const at = args.indexOf('--max-cost');
+    expect(args.splice(at, 2)).toEqual(['--max-cost', '1']);
+    const { code, stdout, stderr } = await run([READ, { text: ['No bugs.'] }], args, 'diff --git a/x b/x\n');
+    expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'No bugs.\n', stderr: '' });
+    const [{ messages, tools }] = server!.requests as [(typeof server.requests)[0]];
+    expect(JSON.stringify(messages.at(-1))).toContain('diff --git a/x b/x');
+    const names = tools!.map((tool) => tool.function.name);
+    expect(names).toContain('read');
+    for (const name of ['write', 'edit', 'bash']) expect(names).not.toContain(name);
   });
 });
 
