@@ -60,6 +60,15 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   ],
   'telemetry.content': ['`false`', '`true`: spans have instructions, messages, arguments and results'],
   'telemetry.service_name': ['`"treadle"`', 'the `service.name` of what is sent'],
+  'memory.enabled': [
+    '`false`',
+    '`true`: the server [remembers](memory.md) what runs did, and has `remember` and `recall`',
+  ],
+  'memory.embeddings.provider': ['`"openai"`', 'finds what is remembered also by its meaning; as in `[models]`'],
+  'memory.embeddings.model': ['required', 'such as `text-embedding-3-small`'],
+  'memory.embeddings.base_url': ['that of the provider', 'as in `[models]`'],
+  'memory.embeddings.api_key_env': ['that of the provider', 'as in `[models]`'],
+  'memory.embeddings.dimensions': ['those of the model', 'shorter vectors, if the model can make them'],
   'agents.path': [
     '`["agents", "~/.treadle/agents"]`',
     'folders with definitions of [agents](agents.md); relative to this file, `~` is the home folder',

@@ -106,7 +106,7 @@ describe('mistakes exit with 2 and an error on standard error', () => {
     [[], /^Usage: treadle/],
     [
       ['chta'],
-      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, init, doctor, runs, trace, status, metrics, logs, budgets, store, tools, skills, agents, workflow, schedule, edge, mcp, policy, models, key, completion\./,
+      /^treadle: There is no command "chta"\. Did you mean "chat"\? Commands: serve, run, chat, init, doctor, runs, trace, status, metrics, logs, memory, budgets, store, tools, skills, agents, workflow, schedule, edge, mcp, policy, models, key, completion\./,
     ],
     [['--verison'], /^treadle: --verison is not a command\. Did you mean "--version"\?/],
     [['run', '--modle', 'x', 'task'], /^treadle: treadle run has no flag --modle\. Did you mean "--model"\?/],

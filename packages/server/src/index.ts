@@ -10,6 +10,7 @@ export { hashKey, newKey, type ApiKey, type Scope } from './http/keys.ts';
 export { logRecord } from './apis/logs/filter.ts';
 export type { KeptLog, LogFilter, LogLine, WireLogs } from './apis/logs/wire.ts';
 export type { WireStatus, WireToolMetrics } from './apis/metrics/wire.ts';
+export { wireMemory } from './apis/memory/wire-memory.ts';
 export { serverMemory, type ServerMemory, type ServerMemoryOptions } from './engine/server-memory.ts';
 export { newLog } from './http/log.ts';
 export { newMetrics, type Counter, type Histogram, type Metrics } from './http/metrics.ts';

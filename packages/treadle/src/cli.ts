@@ -22,6 +22,7 @@ const LOADERS: Readonly<Record<keyof typeof SUMMARIES, Load>> = {
   status: async () => (await import('./operate/status.ts')).statusCommand,
   metrics: async () => (await import('./operate/metrics.ts')).metricsCommand,
   logs: async () => (await import('./operate/logs.ts')).logsCommand,
+  memory: async () => (await import('./memory/memory.ts')).memoryGroup,
   budgets: async () => (await import('./budgets/budgets.ts')).budgetsGroup,
   store: async () => (await import('./store/store.ts')).storeGroup,
   tools: async () => (await import('./tools/tools.ts')).toolsGroup,

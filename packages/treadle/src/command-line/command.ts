@@ -83,6 +83,7 @@ export const SUMMARIES = {
   status: 'Show whether a server works, and what it does',
   metrics: 'Show what tools and runs did: calls, errors, times',
   logs: 'Show the log of a server',
+  memory: 'List, search, forget and export what runs did and noted before',
   budgets: 'List and suspend budgets',
   store: 'Back up, restore and check the store',
   tools: 'List, show and call the tools of the command',

@@ -9,6 +9,7 @@ import { factsOf, PROVIDERS, type Provider } from './providers.ts';
 import { AGENTS_SHAPE, WORKFLOWS_SHAPE, type AgentsConfig, type WorkflowsConfig } from './agents.ts';
 import { EDGE_SHAPE, type EdgeConfig } from './edge.ts';
 import { HOOKS_SHAPE, type HooksConfig } from './hooks.ts';
+import { memoryShape, type MemoryConfig } from './memory.ts';
 import { TELEMETRY_SHAPE, type TelemetryConfig } from './telemetry.ts';
 import { isWebAddress } from './web-address.ts';
 import { SCHEDULES_SHAPE, TRIGGERS_SHAPE, type ScheduleEntry, type TriggerEntry } from './schedules.ts';
@@ -29,6 +30,7 @@ export interface Config {
   readonly triggers?: readonly TriggerEntry[];
   readonly hooks?: HooksConfig;
   readonly telemetry?: TelemetryConfig;
+  readonly memory?: MemoryConfig;
   readonly store?: { readonly url?: string };
   readonly policy?: PolicyRules;
   readonly budgets?: Readonly<Record<string, BudgetEntry>>;
@@ -232,6 +234,7 @@ export const CONFIG_SHAPE: Shape = {
     triggers: TRIGGERS_SHAPE,
     hooks: HOOKS_SHAPE,
     telemetry: TELEMETRY_SHAPE,
+    memory: memoryShape(variable),
     store: { type: 'table', fields: { url: text } },
     budgets: BUDGETS_SHAPE,
     mcp: MCP_SHAPE,
@@ -261,15 +264,17 @@ export function modelEntries(config: Config): ReadonlyMap<string, ModelEntry> {
   return new Map(entries.filter((entry): entry is [string, ModelEntry] => typeof entry[1] === 'object'));
 }
 
-/** Problems of [models] that the shape does not cover. Never contains an address, which may contain a secret. */
+/** Problems of [models], and of the model for embeddings, that the shape does not cover. Never contains an address, which may contain a secret. */
 export function modelProblems(config: Config): string[] {
   const entries = modelEntries(config);
   const names = [...entries.keys()];
+  const { embeddings } = config.memory ?? {};
   const unknown = config.models?.default !== undefined && !names.includes(config.models.default);
   return [
     ...(unknown ? [`models.default does not name an entry of [models]. Entries: ${names.join(', ') || 'none'}`] : []),
     ...(names.includes('') ? ['models has an entry without a name. Give it one, such as [models.main]'] : []),
     ...[...entries].flatMap(([name, entry]) => entryProblems(`models.${name}`, entry, { name, names })),
+    ...(embeddings ? entryProblems('memory.embeddings', embeddings, { name: '', names: [] }) : []),
   ];
 }
 

@@ -60,11 +60,11 @@ describe('errors name the file, the path and what is allowed', () => {
   test.each([
     [
       '[modles]',
-      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, agents, workflows, schedules, triggers, hooks, telemetry, store, budgets, mcp, edge.',
+      'modles is not known, did you mean models? Allowed here: models, orchestrator, policy, server, chat, agents, workflows, schedules, triggers, hooks, telemetry, memory, store, budgets, mcp, edge.',
     ],
     [
       'x = 1',
-      'x is not known. Allowed here: models, orchestrator, policy, server, chat, agents, workflows, schedules, triggers, hooks, telemetry, store, budgets, mcp, edge.',
+      'x is not known. Allowed here: models, orchestrator, policy, server, chat, agents, workflows, schedules, triggers, hooks, telemetry, memory, store, budgets, mcp, edge.',
     ],
     [
       '[models.a]\nmodel = "m"\nmodell = "x"',

@@ -107,7 +107,8 @@ export async function storedMetrics(
 /** How long a person waits. */
 const COUNT_MS = 10_000;
 
-function timeIn(flag: string, text: string | undefined): number | undefined {
+/** A flag that takes an age or a date. */
+export function timeIn(flag: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const age = parseAge(text);
   const time = age === undefined ? (/^\d{4}-/.test(text) ? Date.parse(text) : NaN) : Date.now() - age;

@@ -103,7 +103,7 @@ export interface ServerConnection {
   readonly url: string;
   /** Throws a `CommandError` if the server does not answer (`ServerUnreachable`), or with an error. So do the others. */
   get<T>(path: string): Promise<T>;
-  send<T>(method: string, path: string, body: object): Promise<T>;
+  send<T>(method: string, path: string, body?: object): Promise<T>;
   text(path: string): Promise<string>;
   /** The data of server-sent events, parsed as JSON. */
   events(request: ServerRequest): AsyncIterable<unknown>;
@@ -165,7 +165,7 @@ export async function connectToServer(
   return {
     url: base,
     get: (path) => json({ method: 'GET', path }),
-    send: (method, path, body) => json({ method, path, body }),
+    send: (method, path, body) => json({ method, path, ...(body && { body }) }),
     text: async (path) => (await request({ method: 'GET', path }, AbortSignal.timeout(ANSWER_MS))).text(),
     async *events(given) {
       const { body } = await request(given, given.signal);

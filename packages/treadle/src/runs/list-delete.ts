@@ -6,9 +6,8 @@ import { loadStorePackage } from '../config/store.ts';
 import type { Colours } from '../terminal/colours.ts';
 import type { Io } from '../terminal/io.ts';
 import { alignColumns, oneLine } from '../terminal/printable.ts';
-import { askLine } from '../terminal/prompt.ts';
+import { confirmOnTerminal } from '../terminal/prompt.ts';
 import { ageText, parseAge, plural } from '../terminal/quantities.ts';
-import { catchInterrupt } from '../terminal/signals.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, displayStatus, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
 import type { DisplayStatus } from './store-access.ts';
@@ -151,18 +150,8 @@ async function leftProcesses(store: RunStore, { runId, status }: RunSummary): Pr
 }
 
 async function confirmDelete(runs: readonly RunSummary[], io: Io): Promise<boolean> {
-  if (!io.stdin.isTTY || !io.stderr.isTTY) {
-    throw new CommandError('There is no terminal to confirm this on. Add --yes to delete without confirmation.');
-  }
-  for (const { runId, status, title } of runs)
-    io.stderr.write(`  ${shortId(runId)}  ${status}  ${oneLine(title, 60)}\n`);
-  const interrupt = catchInterrupt(io);
-  try {
-    const answer = await askLine(io, interrupt, `Delete ${runs.length === 1 ? 'it' : 'them'}? [y/N] `);
-    return /^\s*y(es)?\s*$/i.test(answer ?? '');
-  } finally {
-    interrupt.release();
-  }
+  const lines = runs.map(({ runId, status, title }) => `  ${shortId(runId)}  ${status}  ${oneLine(title, 60)}`);
+  return confirmOnTerminal(io, lines, `Delete ${runs.length === 1 ? 'it' : 'them'}?`);
 }
 
 export const pruneCommand: Command = runsCommand('prune', {

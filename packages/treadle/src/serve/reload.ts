@@ -58,6 +58,7 @@ const SECTIONS: { readonly [Name in keyof Required<Config>]: When | typeof SERVE
   store: 'restart',
   mcp: 'restart',
   edge: 'restart',
+  memory: 'restart',
   chat: 'unused',
 };
 

@@ -28,6 +28,7 @@ export type ServeOptions = Omit<
   | 'log'
   | 'ledger'
   | 'devices'
+  | 'memory'
 >;
 
 export interface AddressFlags {
@@ -114,7 +115,7 @@ function webhookOptions({ config, file }: LoadedConfig, env: Io['env']): Webhook
 }
 
 function checkDefaultTools({ config, file }: LoadedConfig, tools: readonly Tool[]): void {
-  const names = tools.map(({ name }) => name);
+  const names = [...tools.map(({ name }) => name), ...(config.memory?.enabled ? ['remember', 'recall'] : [])];
   const unknown = config.server?.default_tools?.find(
     (name) => !isMcpWord(name) && !isDeviceWord(name) && !names.includes(name),
   );

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { messageOf, TreadleError, type Model } from '@treadle/core';
 import { didYouMean } from '@treadle/core/nearest';
 import type { FolderAgents } from '@treadle/tools/agents';
-import type { ReplaceableOptions, TreadleServer } from '@treadle/server';
+import type { ReplaceableOptions, TreadleServer, TreadleServerOptions } from '@treadle/server';
 import { CommandError, defineCommand, EXIT, SUMMARIES, type Command } from '../command-line/command.ts';
 import { KEY_NOTE, LOCATION_FLAGS, MODEL_FLAGS, RULE_FLAGS, type ModelValues } from '../command-line/flags.ts';
 import { chooseModel, defaultModelName, keyFor, lacksKey, type ModelChoice } from '../config/choose-model.ts';
@@ -12,6 +12,7 @@ import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
 import { starterOptions } from '../config/schedules.ts';
+import { openEmbedder } from '../config/memory.ts';
 import { reportTelemetry } from '../config/telemetry.ts';
 import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
@@ -84,7 +85,7 @@ export const serveCommand: Command = defineCommand({
     const offered = await offeredBy(values, await resolveContext(values, io), io);
     const { context, models, options } = offered;
     const { server = {} } = context.loaded.config;
-    const { newLog, treadleServer } = await import('@treadle/server');
+    const { newLog, serverMemory, treadleServer } = await import('@treadle/server');
     const { log_level: level, shutdown_grace_ms: graceMs } = server;
     const logFile = await openKeptLog(context, io);
     const to = logFile ? { write: (line: string) => (io.stderr.write(line), logFile.write(line)) } : io.stderr;
@@ -94,10 +95,13 @@ export const serveCommand: Command = defineCommand({
       else log.warn(text);
     };
     reportTelemetry((why) => log.warn(why));
+    const { embedder, notice } = await openEmbedder(context.loaded, io.env);
     const remote = await configuredServers(context, io.env);
     for (const problem of remote.problems) warn(problem);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
+    const { enabled = false } = context.loaded.config.memory ?? {};
+    const memory = enabled ? serverMemory({ store, ...(embedder && { embedder }) }) : undefined;
     const stop = catchStopSignal(io);
     const stopReloading: (() => void)[] = [];
     let edge: ServerEdge | undefined;
@@ -125,10 +129,9 @@ export const serveCommand: Command = defineCommand({
         return offer.use({
           ...offer.options,
           ...hooks,
-          ...(devices && {
-            tools: [...(offer.options.tools ?? []), ...devices.tools],
-            executors: [devices.executor],
-          }),
+          tools: [...(offer.options.tools ?? []), ...(memory?.tools ?? []), ...(devices?.tools ?? [])],
+          ...(memory && { memory }),
+          ...(devices && { executors: [devices.executor] }),
           models: { default: offer.models.default, models: offer.opened, aliases: offer.models.aliases ?? {} },
           policy,
           askingPolicy,
@@ -225,7 +228,8 @@ export const serveCommand: Command = defineCommand({
       stopReloading.push(await announceServer(context.store, url));
       io.outliveReaders();
       io.stdout.write(`Treadle listens on ${address}\n`);
-      for (const notice of [...offered.notices, ...(edge?.notices ?? [])]) warn(notice);
+      for (const text of [...offered.notices, ...(notice === undefined ? [] : [notice]), ...(edge?.notices ?? [])])
+        warn(text);
       if (io.stderr.isTTY) {
         const store = storeText(context.store);
         const names = [...models.choices.keys()];
@@ -271,7 +275,7 @@ function agentSettings({ agents = {} }: LoadedConfig['config']): NonNullable<Rep
   };
 }
 
-type Settings = ServeOptions & Omit<ReplaceableOptions, keyof ServeOptions>;
+type Settings = ServeOptions & Omit<ReplaceableOptions, keyof ServeOptions> & Pick<TreadleServerOptions, 'memory'>;
 
 /** What a configuration offers to clients. */
 interface Offered {
@@ -329,9 +333,21 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
     ...context.packages.problems,
     ...skillNotices,
     ...(agents?.problems().map((problem) => `An agent is not used: ${problemText(problem)}`) ?? []),
+    ...forgetfulAgents(agents, loaded),
   ];
   const use = (now: Settings): Settings => (settings = now);
   return { context, models, opened, options, skills, agents, use, defaultServers: servers, defaultDevices, notices };
+}
+
+/** Agents that would use a memory. */
+function forgetfulAgents(agents: FolderAgents | undefined, { config }: LoadedConfig): readonly string[] {
+  const names = config.memory?.enabled
+    ? []
+    : (agents?.list() ?? []).flatMap(({ name, memory }) => (memory ? [name] : []));
+  if (names.length === 0) return [];
+  return [
+    `Agents with memory: true are told nothing from before: ${names.join(', ')}. Set enabled = true in [memory].`,
+  ];
 }
 
 /** If the machine does not allow it to listen, prints why and returns undefined. */

@@ -2,7 +2,6 @@ import { TreadleError } from '@treadle/core';
 import {
   MEMORY_LEVELS,
   memoryOn,
-  textAt,
   type Memory,
   type MemoryFilter,
   type MemoryItem,
@@ -20,6 +19,7 @@ import { checkedQuery, CURSOR, LIMIT, TIME, timeOf, wholeNumber, type Query } fr
 import { validateBody } from '../../parse/validate.ts';
 import type { ListPage } from '../../wire.ts';
 import type { NoteBody, WireForgotten, WireMemory } from './wire.ts';
+import { wireMemory } from './wire-memory.ts';
 
 export interface MemoryRoutesOptions {
   readonly engine: Pick<Engine, 'store' | 'memory'>;
@@ -234,25 +234,5 @@ function noteOf(body: NoteBody, caller: { readonly tenant: string; readonly subj
     ...(tags && { tags }),
     ...(session != null && { session }),
     ...(agent != null && { agent }),
-  };
-}
-
-function wireMemory(item: MemoryItem, level: MemoryLevel): WireMemory {
-  const { id, type, content, tags, metadata, at, runId, session, agent, subject, outside } = item;
-  return {
-    object: 'memory',
-    id,
-    event_type: type,
-    content: textAt(level, content),
-    tags,
-    metadata,
-    timestamp: new Date(at).toISOString(),
-    run_id: runId ?? null,
-    session_id: session ?? null,
-    agent_name: agent ?? null,
-    subject: subject ?? null,
-    outside: outside ?? false,
-    key: item.type === 'note' ? item.key : null,
-    scope: item.type === 'note' ? item.scope : null,
   };
 }
