@@ -180,7 +180,7 @@ describe('the GitHub workflow of docs/ci.md', () => {
     expect(args.splice(at, 2)).toEqual(['--max-cost', '1']);
     const { code, stdout, stderr } = await run([READ, { text: ['No bugs.'] }], args, 'diff --git a/x b/x\n');
     expect({ code, stdout, stderr }).toEqual({ code: 0, stdout: 'No bugs.\n', stderr: '' });
-    const [{ messages, tools }] = server!.requests as [(typeof server.requests)[0]];
+    const [{ messages, tools }] = server!.requests as [NonNullable<typeof server>['requests'][0]];
     expect(JSON.stringify(messages.at(-1))).toContain('diff --git a/x b/x');
     const names = tools!.map((tool) => tool.function.name);
     expect(names).toContain('read');

@@ -127,7 +127,7 @@ test('what was remembered stays data, and counts as outside content where its so
 });
 
 test('a run that has seen private data notes nothing for others, and what it notes exposes who recalls it', async () => {
-  const store = openStore();
+  const store = await storeOfTest();
   const scopes = (['tenant', 'agent', 'user'] as const).map(
     (scope) => ['remember', { key: scope, text: '1234', scope }] as const,
   );
@@ -158,7 +158,7 @@ test.each(['private', 'off'])('a run with memory %s uses none', async (memory) =
 const NOTE = { scope: 'user', subject: 'ann', tenant: 'acme' } as const;
 
 test('an embedder that fails is left alone for a while, and the search goes on by words', async () => {
-  const { memory: port } = openStore();
+  const { memory: port } = await storeOfTest();
   let [time, calls] = [0, 0];
   const problems: unknown[] = [];
   const embedder: Embedder = {
@@ -181,7 +181,7 @@ test('an embedder that fails is left alone for a while, and the search goes on b
 });
 
 test('makes vectors of everything, also with a model that takes few short texts', async () => {
-  const { memory: port } = openStore();
+  const { memory: port } = await storeOfTest();
   const memory = memoryOn({ port });
   for (let index = 0; index < 70; index++) {
     await memory.remember({ ...NOTE, key: `${index}`, content: 'word '.repeat(index * 20 + 1) });
