@@ -104,6 +104,7 @@ test.runIf(ON_LINUX)('it is killed when the run ends, and a handle from before a
     inBackground('setsid sleep 1000 >/dev/null & echo $! > pid; echo started; wait'),
     ['background_read', { handle: FIRST, wait_ms: 10_000 }],
     ['ask'],
+    ['background_list'],
     inBackground('sleep 1000'),
     ['background_read', { handle: FIRST }],
   );
@@ -115,10 +116,13 @@ test.runIf(ON_LINUX)('it is killed when the run ends, and a handle from before a
   expect(isAlive(Number(readFileSync(join(folder, 'pid'), 'utf8')))).toBe(false);
   const answers = [{ type: 'answer', effect: wait!.effect, value: 'yes' }] as const;
   const texts = await results({ ...run, model: scriptedModel(steps.slice(3)), answers } as never);
+  expect(texts.at(-3)).toMatch(
+    /^Nothing runs in the background\. Anything that was started before was stopped when the run paused/,
+  );
   expect(texts.at(-1)).toContain(
     'There is no job "bash-t1.0" in the background. If you started it, it was stopped when the run paused',
   );
-  expect(texts.at(-1)).toContain('Jobs: bash-t4.0.');
+  expect(texts.at(-1)).toContain('Jobs: bash-t5.0.');
 });
 
 /** Reports what it is given, and works until it is stopped. */

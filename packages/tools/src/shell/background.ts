@@ -74,6 +74,8 @@ interface Jobs {
   start(made: Tool, input: unknown, context: ToolContext): Promise<Job>;
   get(handle: string): Job;
   list(): readonly Job[];
+  /** Nothing was started since they were opened. */
+  areNew(): boolean;
   isBusy(): boolean;
   close(): Promise<void>;
 }
@@ -173,6 +175,8 @@ async function startInBackground(made: Tool, input: unknown, context: ToolContex
   return `Started in the background as ${job.handle}.\n${next}`;
 }
 
+const WHEN_STOPPED = 'when the run paused, was resumed, or nobody had used it for long';
+
 function openJobs(): Jobs {
   const jobs = new Map<string, Job>();
   /** Also of jobs that were dropped: a later run of the conversation may start one in the same turn. */
@@ -203,13 +207,13 @@ function openJobs(): Jobs {
       await begun;
       return job;
     },
+    areNew: () => used.size === 0,
     get(handle) {
       const job = jobs.get(handle);
       if (job) return job;
       const known = [...jobs.keys()].join(', ') || 'none';
       throw new BackgroundError(
-        `There is no job ${JSON.stringify(shortText(handle, 100))} in the background. If you started it, it was stopped when the run paused, was resumed, or nobody had used it ` +
-          `for long, or it was dropped after it had ended. Jobs: ${known}. Start it again if you still need it.`,
+        `There is no job ${JSON.stringify(shortText(handle, 100))} in the background. If you started it, it was stopped ${WHEN_STOPPED}, or it was dropped after it had ended. Jobs: ${known}. Start it again if you still need it.`,
         'not_found',
       );
     },
@@ -370,11 +374,14 @@ export function backgroundTools(): readonly Tool[] {
       touches: () => [],
       timeoutMs: TIMEOUTS.other.defaultMs,
       execute: async (_, context) => {
-        const lines = (await holdJobs(context)).list().map((job) => {
+        const jobs = await holdJobs(context);
+        const lines = jobs.list().map((job) => {
           const state = job.result ? 'ended' : `running for ${Math.round((Date.now() - job.startedAt) / 1000)} s`;
           return `${job.handle}: ${state}; ${totalOf(job)} characters of output; ${job.tool} ${job.about}`;
         });
-        return lines.join('\n') || 'Nothing runs in the background.';
+        if (lines.length > 0) return lines.join('\n');
+        const earlier = jobs.areNew() ? ` Anything that was started before was stopped ${WHEN_STOPPED}.` : '';
+        return `Nothing runs in the background.${earlier}`;
       },
     }),
     tool({
