@@ -545,6 +545,19 @@ if platform.machine() != 'x86_64' or call() > 0: print('WORKED')`,
     py: `socket.sethostname(socket.gethostname()); print('WORKED')`,
   },
   succeeds('make a device', 'devices', 'mknod disk b 7 0'),
+  // To the mode that it has, because these would be changed for the whole machine.
+  succeeds('change the mode of a device', 'devices', 'chmod "$(stat -c %a /dev/full)" /dev/full'),
+  succeeds('change the times of a device', 'devices', 'touch -c /dev/zero'),
+  {
+    name: 'change the mode of a device by a descriptor',
+    promise: 'devices',
+    py: `
+found = os.fstat(0).st_mode
+if stat.S_ISCHR(found):
+    os.fchmod(0, stat.S_IMODE(found))
+    print('WORKED')`,
+  },
+  succeeds('change the mode of a file of the kernel', 'root', 'chmod "$(stat -c %a /proc/version)" /proc/version'),
   {
     name: 'open a disk',
     promise: 'devices',

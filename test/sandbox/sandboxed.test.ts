@@ -56,6 +56,11 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     expect(existsSync(join(folder, 'b.txt'))).toBe(true);
   });
 
+  it('reads /dev/null without an input, and is ended first when memory is short', async () => {
+    const { text } = await run(opened(), 'test -c /dev/stdin && cat && cat /proc/self/oom_score_adj');
+    expect(text).toBe('500\n');
+  });
+
   it('shares /tmp, the home folder and the loopback within a room only', async () => {
     const exec = opened();
     const [room, other] = await Promise.all([exec.sandbox!.openRoom(), exec.sandbox!.openRoom()]);

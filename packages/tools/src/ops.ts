@@ -113,6 +113,8 @@ export interface ExecRequest {
   readonly mark?: string;
   /** Replaces the environment that programs get. `env` is added to it. */
   readonly baseEnv?: Readonly<Record<string, string>>;
+  /** Without `writable`: its input is a pipe that has ended, and not /dev/null. A descriptor leads to the device of the host. */
+  readonly endedInput?: boolean;
   /** Files that the program gets open for reading, as the descriptors 3, 4, and so on. */
   readonly inputs?: readonly string[];
   /** Files that it gets open for writing, as the descriptors after those. */

@@ -69,7 +69,16 @@ export async function folderFor(files: FileOps, { workdir, narrowedBy }: ExecReq
 }
 
 export async function startProgram(
-  { argv: [program, ...args], env, mark, writable = false, inputs = [], outputs = [], gate }: ExecRequest,
+  {
+    argv: [program, ...args],
+    env,
+    mark,
+    writable = false,
+    endedInput = false,
+    inputs = [],
+    outputs = [],
+    gate,
+  }: ExecRequest,
   cwd: string,
   base: Readonly<Record<string, string>>,
 ): Promise<Execution> {
@@ -89,7 +98,7 @@ export async function startProgram(
     },
     detached: !IS_WINDOWS,
     windowsHide: true,
-    stdio: [writable ? 'pipe' : 'ignore', pipes?.[0].writer ?? 'pipe', pipes?.[1].writer ?? 'pipe'],
+    stdio: [writable || endedInput ? 'pipe' : 'ignore', pipes?.[0].writer ?? 'pipe', pipes?.[1].writer ?? 'pipe'],
   });
   const { pid } = child;
   if (pid === undefined) {
@@ -122,6 +131,7 @@ export async function startProgram(
   }
   child.on('error', ignore);
   child.stdin?.on('error', ignore);
+  if (!writable) child.stdin?.end();
   return {
     get process() {
       return { ...(started ?? startedProcess(pid)), mark: ownMark };

@@ -1,7 +1,8 @@
-import { existsSync, lstatSync, readdirSync, readlinkSync, realpathSync, statSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync, lstatSync, readlinkSync, realpathSync, statSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import {
+  END_FIRST,
   limitScript,
   PROMISE_NAMES,
   PROXY_PORT,
@@ -11,7 +12,7 @@ import {
   type Mask,
   type PromiseName,
 } from './engine.ts';
-import { isWithin } from './lookups.ts';
+import { inputOf, isWithin, ownsSystemFiles } from './lookups.ts';
 import { mountCheck, onlyChildOf, type Expected } from './mounts.ts';
 
 /*
@@ -25,7 +26,8 @@ import { mountCheck, onlyChildOf, type Expected } from './mounts.ts';
  *    each one that it makes, so those of the host would cost more than its own. All but what programs may change is read-only there.
  * 5. The keeper has also masked what is private outside the working folder, and a program gets its masks with the folders that
  *    contain them. A mask is gone when its file is replaced, so each program masks again what the keeper shows.
- * 6. It finds all by names, in a folder that programs are changing. So a program waits until somebody has compared what was mounted.
+ * 6. Whoever owns the files of the system could change their modes, so for root the devices and /proc are read-only.
+ * 7. It finds all by names, in a folder that programs are changing. So a program waits until somebody has compared what was mounted.
  */
 
 export interface BubblewrapFacts {
@@ -36,13 +38,17 @@ export interface BubblewrapFacts {
   /** Joins the network of another process. Absent: each program has a network of its own. */
   readonly nsenter?: string | undefined;
   readonly socat?: string | undefined;
+  /** Root needs both, to make devices read-only. */
+  readonly unshare?: string | undefined;
+  readonly mount?: string | undefined;
 }
 
 export function bubblewrap(facts: BubblewrapFacts): Engine {
   const { program, version, nsenter, socat } = facts;
   const isMade = (name: PromiseName): boolean =>
     (name !== 'hosts' || (nsenter !== undefined && socat !== undefined)) &&
-    (name !== 'loopback' || nsenter !== undefined);
+    (name !== 'loopback' || nsenter !== undefined) &&
+    (name !== 'devices' || devicesFixed(facts) !== undefined);
   return {
     name: 'bubblewrap',
     program,
@@ -56,7 +62,10 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       const { joins, inherited = [] } = box;
       const shared = joins && joinsMounts(joins, box) ? joins : undefined;
       const options = boxOptions(box, facts, shared);
+      const input = inputOf(request);
       const argv = [
+        // The keeper has done it. Bubblewrap is the first process inside, so /proc/1/exe leads to it.
+        ...(shared === undefined ? (devicesFixed(facts, program) ?? []) : []),
         ...(joins === undefined || nsenter === undefined ? [] : joinKeeper(nsenter, joins, shared !== undefined)),
         program,
         ...options,
@@ -66,6 +75,7 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
         limitScript(box.limits, {
           groupFd: box.group === undefined ? undefined : gateFd - 1,
           gateFd,
+          hasNoInput: input.endedInput,
           closes: inherited,
         }),
         'sh',
@@ -73,13 +83,15 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
       ];
       return {
         ...request,
-        argv: argv as unknown as ExecRequest['argv'],
+        ...input,
+        argv: argvOf(argv),
         inputs,
         outputs,
         gate: () => {
           const check = mountCheck(expectedMounts(options, box), [box.folder, ...box.writable]);
           return ({ pid }) => {
             const wrong = check(() => onlyChildOf(pid));
+            if (wrong === undefined) endFirst(pid);
             return wrong && `[sandbox: not started, because something was replaced meanwhile: ${wrong}. Try again]`;
           };
         },
@@ -87,7 +99,8 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
     },
     ...(nsenter !== undefined && {
       keeper: (box) => ({
-        argv: [
+        argv: argvOf([
+          ...(devicesFixed(facts) ?? []),
           program,
           ...KEEPER,
           // Bubblewrap builds its file tree on /tmp, so the folder must be there also if temporary files are elsewhere.
@@ -112,11 +125,15 @@ export function bubblewrap(facts: BubblewrapFacts): Engine {
             ? 'echo $$; exec cat'
             : `echo $$; exec "$0" TCP-LISTEN:${PROXY_PORT},bind=127.0.0.1,fork,reuseaddr UNIX-CONNECT:"$1"`,
           ...(box.proxy === undefined ? [] : [socat ?? 'socat', box.proxy]),
-        ],
+        ]),
         writable: true,
       }),
     }),
   };
+}
+
+function argvOf(argv: readonly string[]): ExecRequest['argv'] {
+  return argv as unknown as ExecRequest['argv'];
 }
 
 /** Not from PATH, which may name folders that programs can write. */
@@ -136,6 +153,34 @@ function expectedMounts(options: readonly string[], { masked, blank }: Box): Exp
     expected.set(at, { from, isWritable: option === '--bind' });
   }
   return expected;
+}
+
+/**
+ * Starts a program in mounts of its own, in which the devices are read-only, and the given files too: their owner could change their modes
+ * for everybody. Bubblewrap cannot mount a device so. Empty: this user does not own them. Undefined: it cannot be done.
+ */
+function devicesFixed(
+  { unshare, mount }: BubblewrapFacts,
+  ...others: readonly string[]
+): readonly string[] | undefined {
+  if (!ownsSystemFiles()) return [];
+  if (unshare === undefined || mount === undefined) return undefined;
+  return [unshare, '--mount', '--propagation', 'slave', '/bin/sh', '-c', FIX, mount, '/dev', ...others, '--'];
+}
+
+const FIX = `while [ "$1" != -- ]; do
+  "$0" --rbind "$1" "$1" && "$0" -o remount,bind,ro "$1" || { echo "sandbox: $1 could not be made read-only" >&2; exit 125; }
+  shift
+done; shift; exec "$@"`;
+
+/** What a program cannot do by itself if /proc is read-only: the kernel ends it before others when memory is short. */
+function endFirst(pid: number): void {
+  if (!ownsSystemFiles()) return;
+  try {
+    writeFileSync(`/proc/${onlyChildOf(onlyChildOf(pid))}/oom_score_adj`, END_FIRST);
+  } catch {
+    // It has ended.
+  }
 }
 
 const KEEPER = ['--unshare-user', '--unshare-net', '--die-with-parent', '--new-session'];
@@ -191,41 +236,19 @@ function topsOf({ folder, readable, writable, room }: Box, ...programs: (string 
   ];
 }
 
-/**
- * What the owner root may change in /proc without any capability, and what it may read there. Bubblewrap covers the first only if it
- * can be written as a folder. The kernel demands capabilities for the rest of what others may not use, such as /proc/kcore.
- */
-const KERNEL_FILES = ['/proc/sys', '/proc/sysrq-trigger', '/proc/acpi', '/proc/scsi', '/proc/fs'];
+/** What root may read in /proc without any capability. The kernel demands them for the rest of what others may not read. */
 const KERNEL_SECRETS = ['/proc/timer_list', '/proc/kpageflags'];
 /** Names of the keys of a user, whoever that is. */
 const KEYS = '/proc/keys';
 
-let kernelMounts: { readonly files: readonly string[]; readonly secrets: readonly string[] } | undefined;
+let kernelSecrets: readonly string[] | undefined;
 
 function kernelOptions({ blank }: Box): readonly string[] {
-  const isRoot = process.getuid?.() === 0;
-  // Each mount takes time, and most machines have nothing in most of these folders.
-  kernelMounts ??= {
-    files: isRoot ? KERNEL_FILES.filter(canBeWritten) : [],
-    secrets: [KEYS, ...(isRoot ? KERNEL_SECRETS : [])].filter((path) => existsSync(path)),
-  };
-  const { files, secrets } = kernelMounts;
+  kernelSecrets ??= [KEYS, ...(process.getuid?.() === 0 ? KERNEL_SECRETS : [])].filter((path) => existsSync(path));
   return [
-    ...files.flatMap((path) => ['--ro-bind', path, path]),
-    ...secrets.flatMap((path) => ['--ro-bind', blank.file, path]),
+    ...kernelSecrets.flatMap((path) => ['--ro-bind', blank.file, path]),
+    ...(ownsSystemFiles() ? ['--remount-ro', '/proc'] : []),
   ];
-}
-
-/** Whether its owner may write a file, or any file in a folder. A folder that cannot be read counts as one of these. */
-function canBeWritten(path: string): boolean {
-  const found = lstatSync(path, { throwIfNoEntry: false });
-  if (!found || found.isSymbolicLink()) return false;
-  if (!found.isDirectory()) return (found.mode & 0o200) !== 0;
-  try {
-    return readdirSync(path).some((name) => canBeWritten(join(path, name)));
-  } catch {
-    return true;
-  }
 }
 
 const SHM_BYTES = 256 * 1024 * 1024;

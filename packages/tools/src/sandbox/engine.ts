@@ -127,9 +127,16 @@ export interface ScriptDescriptors {
   /** The file of a group that it joins. */
   readonly groupFd?: number | undefined;
   readonly gateFd?: number | undefined;
+  /** It has `endedInput`, and reads /dev/null of the sandbox instead. */
+  readonly hasNoInput?: boolean;
   /** What the program must not have. Only bash can close numbers of two digits. */
   readonly closes?: readonly number[];
 }
+
+/** The kernel ends programs with it before others when memory is short. */
+export const END_FIRST = '500';
+/** Does nothing where /proc is read-only. */
+export const END_FIRST_SCRIPT: string = `{ echo ${END_FIRST} >/proc/self/oom_score_adj; } 2>/dev/null`;
 
 /**
  * A shell script that sets the limits, and becomes the program. It is the first program inside, because limits of processes
@@ -137,9 +144,10 @@ export interface ScriptDescriptors {
  */
 export function limitScript(
   { cpuSeconds, memoryBytes, fileBytes, processes }: Omit<BoxLimits, keyof Reserve>,
-  { groupFd, gateFd, closes = [] }: ScriptDescriptors = {},
+  { groupFd, gateFd, hasNoInput = false, closes = [] }: ScriptDescriptors = {},
 ): string {
   const set = [
+    ...(hasNoInput ? ['exec </dev/null'] : []),
     ...closes.map((fd) => `exec ${fd}>&-`),
     // What is looked at meanwhile is done when the mounts are.
     ...(gateFd === undefined ? [] : [`echo >&${gateFd}`]),
@@ -153,6 +161,5 @@ export function limitScript(
     ...(gateFd === undefined ? [] : [`read -r go <&${gateFd} && exec ${gateFd}>&-`]),
   ].join(' && ');
   const lower = 'lower() { ulimit "$1" "$2" 2>/dev/null || [ "$(ulimit "$1")" -le "$2" ]; }';
-  // The kernel ends it before others when memory is short.
-  return `${lower}; ${set} || { echo "sandbox: the limits could not be set" >&2; exit 125; }; { echo 500 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`;
+  return `${lower}; ${set} || { echo "sandbox: the limits could not be set" >&2; exit 125; }; ${END_FIRST_SCRIPT}; exec "$@"`;
 }

@@ -17,8 +17,8 @@ export function installedEngine(name: EngineName): Engine | undefined {
       const program = programOf('bwrap');
       if (program === undefined) return undefined;
       const disablesNamespaces = printed(program, '--help').includes('--disable-userns');
-      const [nsenter, socat] = [programOf('nsenter'), programOf('socat')];
-      return bubblewrap({ program, version: versionOf(program), disablesNamespaces, nsenter, socat });
+      const [nsenter, socat, unshare, mount] = ['nsenter', 'socat', 'unshare', 'mount'].map(programOf);
+      return bubblewrap({ program, version: versionOf(program), disablesNamespaces, nsenter, socat, unshare, mount });
     }
     case 'firejail': {
       const program = programOf('firejail');

@@ -2,8 +2,8 @@ import { readdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
 import { quoted } from '../shell/session.ts';
-import { limitScript, PROMISE_NAMES, type Box, type Engine } from './engine.ts';
-import { isWithin } from './lookups.ts';
+import { END_FIRST_SCRIPT, limitScript, PROMISE_NAMES, type Box, type Engine } from './engine.ts';
+import { inputOf, isWithin, ownsSystemFiles } from './lookups.ts';
 
 /*
  * Firejail: a setuid program. Its root is that of the host, so everything that should not be seen is named here. It cannot
@@ -27,11 +27,14 @@ export function firejail({ program, version }: { readonly program: string; reado
       const isLong =
         request.argv.some((argument) => argument.length >= MAX_ARGUMENT) || request.argv.length >= MAX_ARGUMENTS;
       const groupFd = box.group === undefined ? undefined : isLong ? 4 : 3;
-      const limits = limitScript(box.limits, { groupFd });
-      const outputs = box.group === undefined ? {} : { outputs: [box.group] };
+      const input = inputOf(request);
+      const limits = limitScript(box.limits, { groupFd, hasNoInput: input.endedInput });
+      const descriptors = { ...input, ...(box.group !== undefined && { outputs: [box.group] }) };
       // It cannot mount a file at another place.
       const env = { ...Object.fromEntries(box.files.map(({ from, variable }) => [variable, from])), ...request.env };
       const start = [
+        // Inside, /proc is read-only.
+        ...(ownsSystemFiles() ? ['/bin/sh', '-c', `${END_FIRST_SCRIPT}; exec "$@"`, 'sh'] : []),
         program,
         '--quiet',
         '--deterministic-exit-code',
@@ -41,7 +44,7 @@ export function firejail({ program, version }: { readonly program: string; reado
       ];
       if (!isLong) {
         const argv = argvOf([...start, '--', '/bin/sh', '-c', limits, 'sh', ...request.argv]);
-        return { ...request, env, argv, ...outputs };
+        return { ...request, env, argv, ...descriptors };
       }
       const command = join(box.room.scratch, 'command');
       writeFileSync(command, request.argv.map(quoted).join(' '));
@@ -51,7 +54,7 @@ export function firejail({ program, version }: { readonly program: string; reado
         env,
         argv: argvOf([...start, '--keep-fd=3', '--', '/bin/sh', '-c', read]),
         inputs: [command],
-        ...outputs,
+        ...descriptors,
       };
     },
   };
@@ -107,6 +110,8 @@ function boxProfile(box: Box): string {
     // What is shown in a folder that is hidden is a mount of its own, which the line before does not reach.
     ...lines('read-only', others),
     'read-only /dev',
+    // Whoever owns the files in it could change their modes for the whole machine.
+    ...(ownsSystemFiles() ? ['read-only /proc'] : []),
     'read-write /dev/shm',
     ...lines('read-write', [folder, ...writable]),
     // Both, because what is writable already would not become a mount of its own, which cannot be renamed.

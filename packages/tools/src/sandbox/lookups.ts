@@ -13,6 +13,7 @@ import {
   type Stats,
 } from 'node:fs';
 import { sep } from 'node:path';
+import type { ExecRequest } from '../ops.ts';
 
 /* What is at a path. What cannot be looked up is as if it were not there. */
 
@@ -70,6 +71,22 @@ function orElse<T>(read: () => T, otherwise: T): T {
   } catch {
     return otherwise;
   }
+}
+
+let ownsSystem: boolean | undefined;
+
+/**
+ * Whether this user owns the devices and the files of the kernel in /proc, as root does outside of user namespaces. The owner can change
+ * their modes and times without any capability, for the whole machine, also where nothing else of it is shown.
+ */
+export function ownsSystemFiles(): boolean {
+  ownsSystem ??= lstatOf('/proc/version')?.uid === process.geteuid?.();
+  return ownsSystem;
+}
+
+/** What has to change for a program so that its input does not lead to a device of the host. */
+export function inputOf({ writable = false }: Pick<ExecRequest, 'writable'>): { readonly endedInput: boolean } {
+  return { endedInput: !writable && ownsSystemFiles() };
 }
 
 /**

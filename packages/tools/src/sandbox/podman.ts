@@ -1,7 +1,8 @@
 import { lstatSync, mkdirSync, readFileSync, readlinkSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import type { ExecRequest } from '../ops.ts';
-import { limitScript, PROMISE_NAMES, type Box, type BoxLimits, type Engine } from './engine.ts';
+import { END_FIRST, limitScript, PROMISE_NAMES, type Box, type BoxLimits, type Engine } from './engine.ts';
+import { inputOf, ownsSystemFiles } from './lookups.ts';
 import { ociFilter } from './seccomp.ts';
 
 /*
@@ -31,6 +32,7 @@ export function podman({ program, version, options }: PodmanFacts): Engine {
       const { scratch } = box.room;
       const filter = join(scratch, 'seccomp.json');
       writeFileSync(filter, ociFilter());
+      const input = inputOf(request);
       const argv = [
         program,
         ...options,
@@ -46,20 +48,22 @@ export function podman({ program, version, options }: PodmanFacts): Engine {
         `--workdir=${box.workdir}`,
         '--rootfs',
         emptyRoot(scratch, box),
-        ...WAITING_SHELL,
+        ...waitingShell(input.endedInput),
         '/bin/sh',
         '-c',
-        limitScript(box.limits),
+        limitScript(box.limits, { hasNoInput: input.endedInput }),
         'sh',
         ...request.argv,
       ];
-      return { ...request, argv: argv as unknown as ExecRequest['argv'] };
+      return { ...request, ...input, argv: argv as unknown as ExecRequest['argv'] };
     },
   };
 }
 
 /** The first process of the container. */
-const WAITING_SHELL = ['/bin/sh', '-c', '"$@"; exit $?', 'sh'];
+function waitingShell(hasNoInput: boolean): readonly string[] {
+  return ['/bin/sh', '-c', `${hasNoInput ? 'exec </dev/null; ' : ''}"$@"; exit $?`, 'sh'];
+}
 
 const RUN = [
   '--rm',
@@ -77,6 +81,8 @@ const RUN = [
   '--security-opt=mask=/sys:/proc/kmsg:/proc/kpageflags:/proc/mtrr:/proc/fs',
   '--shm-size=256m',
   ...(process.getuid?.() === 0 ? [] : ['--userns=keep-id']),
+  // Whoever owns the files in /proc could change their modes for the whole machine.
+  ...(ownsSystemFiles() ? ['--security-opt=proc-opts=ro,nosuid,nodev,noexec', `--oom-score-adj=${END_FIRST}`] : []),
 ];
 
 /** Podman would raise these two, which is forbidden in some containers. */

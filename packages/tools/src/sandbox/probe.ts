@@ -23,7 +23,7 @@ import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, 
 import { installedEngine } from './engines.ts';
 import { FILLS, FORKS, LINUX_SCRIPT, MACOS_SCRIPT } from './probe-scripts.ts';
 import { isListedVariable, sandboxed } from './sandboxed.ts';
-import { isWithin } from './lookups.ts';
+import { isWithin, lstatOf } from './lookups.ts';
 
 /*
  * Tests what an engine keeps on this machine: it starts programs in a sandbox that try what each promise forbids. A promise
@@ -42,7 +42,7 @@ export interface ProbeResult {
 }
 
 /** Increase it when the tests or the engines change. */
-const EDITION = 8;
+const EDITION = 9;
 const PROBE_MS = 20_000;
 const FILLED_BYTES = 16 * 1024 ** 2;
 const LIMITS = { cpuSeconds: 30, memoryBytes: 64 * 1024 ** 2, fileBytes: 1024 ** 2, processes: 40 };
@@ -159,6 +159,7 @@ type Run = (script: string, ...args: string[]) => Promise<string>;
 
 /** What was seen of each promise: `ok`, or what is wrong. A text: why the sandbox does not work. */
 async function facts(engine: Engine, run: Run, top: string): Promise<Map<string, string> | string> {
+  const changedAt = deviceChangedAt();
   const output = engine.name === 'seatbelt' ? await runOnMacOS(run, top) : await run(LINUX_SCRIPT, top);
   const lines = output.split('\n').map((line) => line.split(' '));
   const seen = new Map<string, string>();
@@ -179,7 +180,12 @@ async function facts(engine: Engine, run: Run, top: string): Promise<Map<string,
   const forked = await run(FORKS);
   say('count', forked.includes('count no') ? 'more processes than the limit' : undefined);
   if (engine.name !== 'seatbelt') await addLinuxFacts({ run, top, seen, listOf, say });
+  if (deviceChangedAt() !== changedAt) say('devices', 'the time of /dev/full was changed');
   return seen;
+}
+
+function deviceChangedAt(): number | undefined {
+  return lstatOf('/dev/full')?.mtimeMs;
 }
 
 /** With a reserve that a program reaches after a few files. */
