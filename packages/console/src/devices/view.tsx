@@ -166,12 +166,13 @@ function Facts({ device }: { readonly device: WireDevice }): JSX.Element {
   useEffect(() => void (measured.value = undefined), [device]);
   // The server knows the load of the last measurement.
   useEffect(() => {
-    if (device.status !== 'online') return undefined;
+    // One of the original design has no load, and may not know the question.
+    if (device.status !== 'online' || device.is_plain) return undefined;
     const look = (): void => void (document.hidden || measure().catch(() => {}));
     look();
     const timer = setInterval(look, MEASURE_MS);
     return () => clearInterval(timer);
-  }, [device.name, device.status]);
+  }, [device.name, device.status, device.is_plain]);
   const shown = { latency: measured.value?.latency_ms ?? latency, load: measured.value?.load ?? load };
   return (
     <section class="card device-facts" aria-label="State">

@@ -1,7 +1,16 @@
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { memoryJournal, runLoop, startLoop, textOf, type LoopResult, type Tool, type ToolContext } from '@treadle/core';
+import {
+  memoryJournal,
+  runLoop,
+  startLoop,
+  systemClock,
+  textOf,
+  type LoopResult,
+  type Tool,
+  type ToolContext,
+} from '@treadle/core';
 import { scriptedModel } from '@treadle/core/testing';
 import { afterEach, beforeEach, describe, expect, it, test } from 'vitest';
 import { plainDevice } from '../../test/plain-device.ts';
@@ -565,12 +574,12 @@ describe('clocks', () => {
 });
 
 describe('a device of the original protocol', () => {
-  async function plain() {
+  async function plain(options: Partial<EdgeOptions> = {}) {
     await broker.close();
     broker = await openBroker({ prefix: 'evoclaw' });
     const pi = await plainDevice(broker.url);
     closing.push(pi);
-    const made = await link({ name: 'living-room-pi', tools: [BASH] }, { prefix: 'evoclaw' });
+    const made = await link({ name: 'living-room-pi', tools: [BASH] }, { prefix: 'evoclaw', ...options });
     return { tools: deviceTools(made, 'living-room-pi'), pi, link: made };
   }
 
@@ -627,6 +636,38 @@ describe('a device of the original protocol', () => {
     expect((await pinged).load).toEqual({ pong: true });
     await pi.report({ status: 'success', tool: 'bash', result: 'temp=45.6°C' });
     expect(resultText(await running)).toBe('temp=45.6°C');
+  });
+
+  it('is online while it is heard, and lists the tools that are configured for it', async () => {
+    let later = 0;
+    const { pi, link: made } = await plain({ clock: { ...systemClock, now: () => Date.now() + later } });
+    const status = (): string => made.device('living-room-pi')!.status;
+    const heard = (): Promise<void> =>
+      new Promise((done) => {
+        const stop = made.onChange(() => {
+          stop();
+          done();
+        });
+      });
+    expect(status()).toBe('unknown');
+    const beating = heard();
+    await pi.report({ agent_id: 'x', agent_type: 'y', report_type: 'heartbeat', payload: {}, timestamp: 1 });
+    await beating;
+    expect(status()).toBe('online');
+    expect(await nodesTool(made).execute!({}, {} as never)).toEqual({
+      devices: [{ name: 'living-room-pi', status: 'online', tools: ['bash'] }],
+    });
+    later = 5 * 60_000;
+    expect(status()).toBe('unknown');
+
+    const payload = { tool: 'bash', parameters: { command: 'x' } };
+    const call = async (requestId: string): Promise<string> =>
+      (await made.send('living-room-pi', { type: 'tool', payload, requestId }, { timeoutMs: 200 })).type;
+    const answered = call('a');
+    await pi.received(1);
+    await pi.report({ status: 'success', tool: 'bash', result: 'ok' });
+    expect([await answered, status()]).toEqual(['report', 'online']);
+    expect([await call('b'), status()]).toEqual(['timeout', 'unknown']);
   });
 
   it('cannot say what became of a call', async () => {

@@ -92,6 +92,8 @@ export interface DeviceView {
   /** The id of its ledger, if it says which. */
   readonly ledger?: string;
   readonly capabilities?: Capabilities;
+  /** As it says, or as it is configured. */
+  readonly tools: readonly OfferedTool[];
   /** It speaks only the original protocol. */
   readonly isPlain: boolean;
   /** Of the last `ping`. */
@@ -189,6 +191,8 @@ interface Device {
   clockOffsetMs: number;
   /** Messages that came from it, and not from the broker's memory. */
   heard: number;
+  /** When one of the original protocol was heard, which does not say that it is there. */
+  heardAt: number | undefined;
   /** It is taken for offline because it did not answer. */
   isSilent: boolean;
   cancelGrace: () => void;
@@ -249,6 +253,8 @@ const UNCLAIMED_MS = 24 * 3_600_000;
 const CLOCK_MS = 1_000;
 /** For the missing report of a device without a ledger. */
 const OWED_MS = 5 * 60_000;
+/** A device of the original protocol of which nothing was heard for longer may be gone. */
+const HEARD_MS = 5 * 60_000;
 
 /** Connects to a broker. Throws for options that cannot be used; everything else is tried again. */
 export function edgeLink(options: EdgeOptions): EdgeLink {
@@ -312,12 +318,12 @@ class Link implements EdgeLink {
   }
 
   devices(): readonly DeviceView[] {
-    return [...this.#devices.values()].map(viewOf);
+    return [...this.#devices.values()].map((one) => viewOf(one, this.#clock.now()));
   }
 
   device(name: string): DeviceView | undefined {
     const found = this.#devices.get(name);
-    return found && viewOf(found);
+    return found && viewOf(found, this.#clock.now());
   }
 
   optionsOf(name: string): DeviceOptions {
@@ -330,9 +336,15 @@ class Link implements EdgeLink {
     const release = await this.#turn(device, options);
     if (!release) return { type: options.signal?.aborted ? 'aborted' : 'timeout' };
     const tool = String((sent.payload as Fields)['tool']);
+    const sentAt = this.#clock.now();
     const reported = await this.#sendNow(device, sent, options);
-    // A report may still come, and must not be taken for that of the next call.
-    if (reported.type !== 'report') device.owed = { tool, until: this.#clock.now() + OWED_MS };
+    if (reported.type !== 'report') {
+      // A report may still come, and must not be taken for that of the next call.
+      device.owed = { tool, until: this.#clock.now() + OWED_MS };
+      const { timeoutMs, expiresMs = timeoutMs } = options;
+      const isLate = reported.type === 'timeout' || this.#clock.now() >= sentAt + expiresMs;
+      if (isLate && (device.heardAt ?? 0) <= sentAt) this.#lostPlain(device);
+    }
     release();
     return reported;
   }
@@ -670,7 +682,10 @@ class Link implements EdgeLink {
     for (const device of this.#devices.values()) {
       if (hasSaidOnline(device)) this.#isGone(device, NO_BROKER);
       // It need not say that it is back.
-      else if (isPlain(device)) this.#settleCalls(device, NO_BROKER);
+      else if (isPlain(device)) {
+        this.#lostPlain(device);
+        this.#settleCalls(device, NO_BROKER);
+      }
     }
   }
 
@@ -695,6 +710,18 @@ class Link implements EdgeLink {
     device.reason = undefined;
     device.since = this.#clock.now();
     this.#cameOnline(device, before);
+    this.#changed(device.options.name);
+  }
+
+  #heardPlain(device: Device): void {
+    if (!isPlain(device)) return;
+    const wasHeard = isHeard(device, this.#clock.now());
+    device.heardAt = this.#clock.now();
+    if (!wasHeard) this.#changed(device.options.name);
+  }
+
+  #lostPlain(device: Device): void {
+    device.heardAt = undefined;
     this.#changed(device.options.name);
   }
 
@@ -789,11 +816,13 @@ class Link implements EdgeLink {
       if (waiter?.device === device) waiter.onProgress?.(decoded.report.progress);
       return;
     }
-    if (decoded.type === 'other') return;
+    if (decoded.type === 'other') return this.#heardPlain(device);
     const { report } = decoded;
     this.#heardOf(device, report.session);
     const { request_id: id } = report;
     const waiter = id === undefined ? this.#plainWaiter(device, report) : this.#waiters.get(id);
+    // Another id may be that of an answer of this side to a prompt.
+    if (id === undefined || waiter?.device === device) this.#heardPlain(device);
     if (waiter?.device === device) return this.#settleWaiter(waiter, report);
     if (id !== undefined) this.#onUnclaimed(device, id, report);
     return undefined;
@@ -883,6 +912,7 @@ function newDevice(options: DeviceOptions): Device {
     status: 'unknown',
     clockOffsetMs: 0,
     heard: 0,
+    heardAt: undefined,
     isSilent: false,
     cancelGrace: () => {},
     sessions: [],
@@ -915,18 +945,23 @@ function statusText({ status, reason }: Device): string {
   return `${status}${reason === undefined ? '' : ` (${reason})`}`;
 }
 
-function viewOf(device: Device): DeviceView {
+function isHeard({ heardAt }: Device, now: number): boolean {
+  return heardAt !== undefined && now - heardAt < HEARD_MS;
+}
+
+function viewOf(device: Device, now: number): DeviceView {
   const { options, status, since, reason, session, ledger, capabilities, latencyMs, load, clockOffsetMs, calls } =
     device;
   return {
     name: options.name,
     tenant: options.tenant ?? 'default',
-    status,
+    status: status === 'unknown' && isPlain(device) && isHeard(device, now) ? 'online' : status,
     ...(since !== undefined && { since }),
     ...(reason !== undefined && { reason }),
     ...(session !== undefined && { session }),
     ...(ledger !== undefined && { ledger }),
     ...(capabilities && { capabilities }),
+    tools: capabilities?.tools ?? options.tools ?? [],
     isPlain: isPlain(device),
     ...(latencyMs !== undefined && { latencyMs }),
     ...(load && { load }),

@@ -32,12 +32,12 @@ function tenantOf({ principal }: Pick<ToolContext, 'principal'>): string {
   return principal?.tenant ?? 'default';
 }
 
-function listed({ name, status, capabilities }: DeviceView): object {
-  return { name, status, tools: capabilities?.tools.map((one) => one.name) ?? [] };
+function listed({ name, status, tools }: DeviceView): object {
+  return { name, status, tools: tools.map((one) => one.name) };
 }
 
-function described({ name, status, reason, capabilities, isPlain, latencyMs, load, calls }: DeviceView): object {
-  const { platform, capabilities: held, folder, tools = [], skills, ops } = capabilities ?? {};
+function described({ name, status, reason, capabilities, tools, isPlain, latencyMs, load, calls }: DeviceView): object {
+  const { platform, capabilities: held, folder, skills, ops } = capabilities ?? {};
   return {
     name,
     status,

@@ -87,9 +87,9 @@ const listCommand: Command = defineCommand({
   },
 });
 
-function toolsText({ capabilities, isPlain }: DeviceView): string {
-  if (!capabilities) return isPlain ? '(as configured)' : '-';
-  return oneLine(capabilities.tools.map(({ name }) => name).join(', '), 100);
+function toolsText({ capabilities, tools, isPlain }: DeviceView): string {
+  if (!capabilities && !isPlain) return '-';
+  return oneLine(tools.map(({ name }) => name).join(', '), 100);
 }
 
 function printRows(io: Io, rows: readonly (readonly string[])[]): void {

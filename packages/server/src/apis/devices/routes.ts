@@ -109,8 +109,8 @@ export function devicesRoutes({ devices, calls, maxBodyBytes }: DevicesRoutesOpt
 }
 
 function wireDevice(view: DeviceView): WireDevice {
-  const { name, status, since, reason, capabilities, isPlain, latencyMs, load, calls } = view;
-  const { platform, capabilities: held = [], tools = [], skills = [], limits = {} } = capabilities ?? {};
+  const { name, status, since, reason, capabilities, tools, isPlain, latencyMs, load, calls } = view;
+  const { platform, capabilities: held = [], skills = [], limits = {} } = capabilities ?? {};
   return {
     object: 'device',
     name,
