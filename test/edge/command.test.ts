@@ -9,7 +9,7 @@ import { inProcessRunner } from '@treadle/edge/device-tools';
 import type { Io } from 'treadle';
 import { afterEach, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
-import { useServeFixture } from '../serve/serve-command.ts';
+import { logLines, useServeFixture } from '../serve/serve-command.ts';
 import { freePort } from './brokers.ts';
 
 const fixture = useServeFixture();
@@ -161,6 +161,13 @@ test('offers the tools of a device to every request, if the configuration says s
     { type: 'mcp_call', server_label: 'device:pi', name: 'temperature', output: expect.stringContaining('temp=') },
     { type: 'message' },
   ]);
+  const { stderr } = await server.stop();
+  expect(logLines(stderr).find(({ msg }) => msg === 'a tool was called')).toMatchObject({
+    tool: 'temperature',
+    server: 'device:pi',
+    success: true,
+    elapsedMs: expect.any(Number),
+  });
 });
 
 test('uses its own broker, also if the certificate is for another name and clients need one', async () => {

@@ -81,6 +81,17 @@ test('a run whose calls are all denied has the rule in each line', async () => {
   ]);
 });
 
+test('says where a call ran, how long it took, and how its command ended', () => {
+  const result = { type: 'tool-result', callId: 'c', name: 't', content: [], isError: true, exitCode: 3 } as const;
+  const call = { type: 'tool-call', id: 'c', name: 't', arguments: '' } as const;
+  const item = { type: 'call-answered', index: 0, call, result } as const;
+  expect(executionLine(item, { runId: 'r', at: 123, startedAt: 100, server: 'device:pi' })).toMatchObject({
+    server: 'device:pi',
+    exitCode: 3,
+    elapsedMs: 23,
+  });
+});
+
 test('replaces secrets and cuts long values', () => {
   const text = JSON.stringify({
     password: 'p4ss',

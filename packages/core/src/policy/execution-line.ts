@@ -9,12 +9,17 @@ export interface ExecutionLine {
   readonly timestamp: string;
   readonly runId: string;
   readonly tool: string;
+  /** The server or device that the tool is of, such as `device:pi`. */
+  readonly server?: string;
   /** The arguments, with secrets replaced and long values cut. */
   readonly parameters: unknown;
   readonly success: boolean;
   /** The start of the error. */
   readonly error?: string;
   readonly errorType?: string;
+  /** Of a command that has failed. */
+  readonly exitCode?: number;
+  readonly elapsedMs?: number;
   readonly subject?: string;
   readonly tenant?: string;
   /** The rule of the policy that decided. */
@@ -27,22 +32,29 @@ export interface ExecutionContext {
   readonly runId: string;
   /** When the call was answered, in milliseconds since 1970. */
   readonly at: number;
+  /** When it was started. Absent: it was not, or by another process. */
+  readonly startedAt?: number | undefined;
+  readonly server?: string | undefined;
   readonly principal?: Principal | undefined;
   /** The level of the policy: `rules.autonomy`, default 1. Absent: there is no policy of rules. */
   readonly autonomy?: Autonomy | undefined;
 }
 
 /** The line for a `call-answered` item. */
-export function executionLine(item: CallAnswered, { runId, at, principal, autonomy }: ExecutionContext): ExecutionLine {
+export function executionLine(item: CallAnswered, context: ExecutionContext): ExecutionLine {
+  const { runId, at, startedAt, server, principal, autonomy } = context;
   const { call, result, rule } = item;
   return {
     timestamp: new Date(at).toISOString(),
     runId,
     tool: call.name,
+    ...(server !== undefined && { server }),
     parameters: redactedText(call.arguments),
     success: !result.isError,
     ...(result.isError && { error: loggedText(textOf(result.content)) }),
     ...(result.errorType !== undefined && { errorType: result.errorType }),
+    ...(result.exitCode !== undefined && { exitCode: result.exitCode }),
+    ...(startedAt !== undefined && { elapsedMs: at - startedAt }),
     ...(principal && { subject: principal.subject, tenant: principal.tenant }),
     ...(rule !== undefined && { rule }),
     ...(autonomy === 1 && { supervised: true }),

@@ -1,6 +1,7 @@
-import type { CallAnswered, Event } from '@treadle/core';
+import type { CallAnswered, Event, Item } from '@treadle/core';
 import { executionLine } from '@treadle/core/policy';
 import type { Engine } from '../engine/engine.ts';
+import { OWN_LABEL } from '../engine/executors.ts';
 import type { RunEnd, RunPlan } from './run.ts';
 import { principalOf, rulesIn } from '../engine/tools.ts';
 
@@ -112,15 +113,27 @@ export function runReport(
   };
 }
 
-/** Writes a line to the log for a call of a run. */
-export function logCall(
+/** For the items of a run: writes a line to the log for each call. */
+export function callLog(
   log: Engine['log'],
-  { id: runId, caller, policy }: Pick<RunPlan, 'id' | 'caller' | 'policy'>,
-  answered: CallAnswered,
-): void {
-  if (!log.isLevelEnabled('info')) return;
+  { id: runId, caller, policy, toolset }: Pick<RunPlan, 'id' | 'caller' | 'policy'> & Partial<Pick<RunPlan, 'toolset'>>,
+): (item: Item) => void {
   const rules = policy && rulesIn(policy);
   const autonomy = rules && (rules.autonomy ?? 1);
-  const about = { runId, at: Date.now(), principal: principalOf(caller), autonomy };
-  log.info(executionLine(answered, about), 'a tool was called');
+  const principal = principalOf(caller);
+  /** By the position in the reply. */
+  const started = new Map<number, number>();
+  return (item) => {
+    if (item.type === 'call-started') started.set(item.index, Date.now());
+    if (item.type !== 'call-answered') return;
+    const startedAt = started.get(item.index);
+    started.delete(item.index);
+    if (!log.isLevelEnabled('info')) return;
+    const label = toolset?.kinds.labelOf(item.call.name);
+    const server = label === OWN_LABEL ? undefined : label;
+    log.info(
+      executionLine(item, { runId, at: Date.now(), startedAt, server, principal, autonomy }),
+      'a tool was called',
+    );
+  };
 }

@@ -45,7 +45,7 @@ import { budgetFailure, publicFailure, type RunFailure } from '../engine/model-f
 import { requestModels, type AnswerFormat } from '../engine/request-model.ts';
 import type { GivenToAgent } from './injection.ts';
 import { endingOf, failureOfRun, type Ending } from './ending.ts';
-import { logCall, runReport } from './run-report.ts';
+import { callLog, runReport } from './run-report.ts';
 import { principalOf, rulesIn, toolsetOf, type RunCaller, type Toolset, type ToolsRequest } from '../engine/tools.ts';
 
 /** The fields of a validated request that determine its run. Both APIs produce them. */
@@ -412,6 +412,7 @@ export function driveRun(
   const { id: runId, request, toolset, caller, open, policy } = plan;
   const waits = plan.lease !== undefined && (plan.waits ?? false);
   const report = runReport(plan, engine, { isResumed: resume !== undefined });
+  const logCall = callLog(log, plan);
   caller.runId = runId;
   let failure: RunFailure | undefined;
   let budgetReason: string | undefined;
@@ -496,8 +497,8 @@ export function driveRun(
         if (!recordedBy || event.type === recordedBy) answered?.resolve();
       } else if (item.type === 'call-answered') {
         report.noteCall(item);
-        logCall(log, plan, item);
       }
+      logCall(item);
       return listen(item);
     },
   };

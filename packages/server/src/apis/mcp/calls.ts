@@ -42,7 +42,7 @@ import {
   type TakenRun,
 } from '../../requests/requests.ts';
 import { walkRun, type Walk } from '../../requests/projection.ts';
-import { logCall } from '../../requests/run-report.ts';
+import { callLog } from '../../requests/run-report.ts';
 import type { Ending } from '../../requests/ending.ts';
 import {
   isRejectedAnswer,
@@ -241,6 +241,7 @@ export function mcpCalls(
       const [stop, leave] = [new AbortController(), new AbortController()];
       const ledger = ledgerOf(engine, caller, resume);
       const answered = resume?.answers?.length ? Promise.withResolvers<void>() : undefined;
+      const logCall = callLog(log, { id, caller, policy });
       async function execute(): Promise<RunEnd> {
         try {
           executed = await executeAgent(agent, {
@@ -265,7 +266,7 @@ export function mcpCalls(
             onItem(item) {
               // The answers are stored together with the first event.
               if (item.type === 'fact') answered?.resolve();
-              if (item.type === 'call-answered') logCall(log, { id, caller, policy }, item);
+              logCall(item);
               return output.add(item);
             },
           });
