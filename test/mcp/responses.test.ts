@@ -1,11 +1,10 @@
-import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { policy } from '@treadle/core/policy';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { tool, type Model, type ModelRequest } from '@treadle/core';
 import { hashKey, newKey, newLog, type TreadleServerOptions } from '@treadle/server';
-import { sqliteStore } from '@treadle/store';
 import { mcpServer, type McpServer } from '@treadle/tools/mcp';
 import OpenAI from 'openai';
 import type { Response as OpenAIResponse, ResponseInputItem, Tool } from 'openai/resources/responses/responses';
@@ -13,7 +12,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, onTestFinished, test
 import { startInProcess, type InProcessServer } from '../server/support/in-process.ts';
 import { startRemoteServer, type RemoteServer } from './remote-server.ts';
 import { listed, scriptedServer } from './scripted-server.ts';
-import { storeOfTest } from '../server/support/test-store.ts';
+import { openTestStore, storedBytes, storeOfTest } from '../server/support/test-store.ts';
 
 let remote: RemoteServer;
 beforeAll(async () => {
@@ -804,7 +803,7 @@ describe('credentials', () => {
     const folder = mkdtempSync(join(tmpdir(), 'treadle-credentials-'));
     onTestFinished(() => rmSync(folder, { recursive: true }));
     const file = join(folder, 'treadle.db');
-    const store = sqliteStore(file);
+    const store = await openTestStore(file);
     await using at = await setting([{ calls: [{ name: 'repeat_headers' }] }, 'Done.', 'Done.', 'Done.'], {
       store,
       log,
@@ -830,7 +829,7 @@ describe('credentials', () => {
     expect(third.output[0]).toMatchObject({ error: expect.stringContaining('a user name or password') });
     const stored = await Promise.all([first, second, third].map(({ id }) => at.server.get(id)));
     await store.close();
-    const bytes = readFileSync(file, 'latin1');
+    const bytes = await storedBytes(file);
     for (const text of [JSON.stringify([first, second, third, stored, at.requests]), lines.join(''), bytes]) {
       expect(text.match(/(query|bearer|header|password)-secret/)?.[0]).toBe(undefined);
     }

@@ -2,18 +2,17 @@ import { readFileSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { tool, type Event, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey } from '@treadle/server';
-import { sqliteStore, type Store } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { backgroundTools, bashTool, local, todoReadTool, todoWriteTool, withBackground } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { postChat, type ChatEvent } from './support/chat-events.ts';
 import { TestChat } from './support/front-ends.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
 import { openSocket } from './support/socket-client.ts';
-import { openTestStore } from './support/test-store.ts';
+import { openTestStore, queryStored } from './support/test-store.ts';
 
 /* What a message finds of those before it: memory, grants and narrowing. */
 
@@ -307,7 +306,7 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
     'of a server that was killed are killed by another one %s',
     async (when) => {
       const file = path.join(folder, 'runs.db');
-      store = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+      store = cleanUp.adopt(await openTestStore(file), (one) => one.close());
       const first = await serve([bash('echo $$; exec sleep 1000', { background: true }), 'Done.'], {
         ...shellTools(),
         store,
@@ -318,16 +317,15 @@ describe.runIf(process.platform === 'linux')('shells and jobs', () => {
       const pid = Number(shown ? shown[1] : await pidOf(run));
       expect(isAlive(pid)).toBe(true);
       // As if it had been another process, which has died.
-      using db = new DatabaseSync(file);
-      db.exec("UPDATE kept_processes SET keeper = json_set(keeper, '$.pid', 4194305)");
+      await queryStored(file, `UPDATE kept_processes SET keeper = replace(keeper, '${process.pid}', '4194305')`);
       const other = early ?? (await second());
       if (!early) expect(isAlive(pid)).toBe(false);
       const next = await say(other, { conversation_id: id, message: 'Use' });
       expect(isAlive(pid)).toBe(false);
       expect(next.results[0]).toContain('There is no job "bash-t1.0" in the background.');
 
-      function second() {
-        const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
+      async function second() {
+        const own = cleanUp.adopt(await openTestStore(file), (one) => one.close());
         return serve([call('background_read', { handle: 'bash-t1.0' }), 'Done.'], { ...shellTools(), store: own });
       }
     },

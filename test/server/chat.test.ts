@@ -1,17 +1,16 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { tool, type Guardrail, type Message, type Model, type Policy, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import { hashKey, newKey, type ApiKey } from '@treadle/server';
-import { sqliteStore, type Store } from '@treadle/store';
+import type { Store } from '@treadle/store';
 import { local, readTool } from '@treadle/tools';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { followChat, partsSeen, postChat, type ChatEvent } from './support/chat-events.ts';
 import { startInProcess, type InProcessServer } from './support/in-process.ts';
-import { openTestStore } from './support/test-store.ts';
+import { openTestStore, queryStored } from './support/test-store.ts';
 
 let store: Store;
 
@@ -355,20 +354,20 @@ describe('attachments', () => {
     await using cleanUp = new AsyncDisposableStack();
     cleanUp.defer(() => rm(folder, { recursive: true }));
     const file = path.join(folder, 'runs.db');
-    const own = cleanUp.adopt(sqliteStore(file), (one) => one.close());
-    const raw = cleanUp.adopt(new DatabaseSync(file, { readOnly: true }), (one) => one.close());
-    const charsStored = (): unknown => raw.prepare('SELECT sum(length(text)) AS chars FROM texts').get()!['chars'];
+    const own = cleanUp.adopt(await openTestStore(file), (one) => one.close());
+    const charsStored = async (): Promise<number> =>
+      Number((await queryStored(file, 'SELECT sum(length(text)) AS chars FROM texts'))[0]!['chars']);
     using model = scriptedModel(['One.', 'Two.', 'Three.']);
     await using server = await startInProcess(model, { store: own });
     const attachments = [{ name: 'cat.png', data: Buffer.alloc(30_000, 7).toString('base64') }];
     const [{ conversation_id: first }] = (await chat(server, { message: 'Look', attachments })) as [ChatEvent];
     await chat(server, { conversation_id: first, message: 'Again' });
     const [{ conversation_id: second }] = (await chat(server, { message: 'You too', attachments })) as [ChatEvent];
-    expect(charsStored()).toBe(40_000);
+    expect(await charsStored()).toBe(40_000);
     await server.send('DELETE', `/v1/chat/${first}`);
-    expect(charsStored()).toBe(40_000);
+    expect(await charsStored()).toBe(40_000);
     await server.send('DELETE', `/v1/chat/${second}`);
-    expect(charsStored()).toBe(null);
+    expect(await charsStored()).toBe(0);
   });
 
   test('that the model does not take are replaced by their text or a note, with a warning', async () => {

@@ -16,6 +16,7 @@ const UNAVAILABLE = {
   code: 'store_unavailable',
 };
 
+/** In SQLite, which can be given a limit. A full disk of PostgreSQL is in `test/store/postgres-outage.test.ts`. */
 function memoryStore(): LimitedStore {
   const limited = limitedStore(() => sqliteStore(':memory:'));
   onTestFinished(() => limited.store.close());

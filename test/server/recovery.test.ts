@@ -1,7 +1,6 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { forkRun, tool, TreadleError, type Model, type Tool } from '@treadle/core';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
@@ -16,7 +15,7 @@ import { limitedStore, type LimitedStore } from './support/limited-store.ts';
 import { textIn, responsesClient, type WireResponse } from './support/responses-client.ts';
 import { modelOf, startServer } from './support/server-process.ts';
 import { streamClient } from './support/stream-client.ts';
-import { openTestStore } from './support/test-store.ts';
+import { openTestStore, queryStored } from './support/test-store.ts';
 
 let folder: string;
 let file: string;
@@ -407,11 +406,12 @@ test('a tenant at its limit does not keep the responses of others from being res
 });
 
 test('a response with a damaged journal fails, and the others are resumed', async () => {
-  const store = openSqliteStore();
+  const store = await openStore();
   const [damaged = '', intact = ''] = await leaveInProgress(store, 2);
-  const db = new DatabaseSync(file);
-  db.prepare(`UPDATE entries SET entry = '{' WHERE seq = 1 AND run = (SELECT id FROM runs WHERE run = ?)`).run(damaged);
-  db.close();
+  await queryStored(
+    file,
+    `UPDATE entries SET entry = '{' WHERE seq = 1 AND run = (SELECT id FROM runs WHERE run = '${damaged}')`,
+  );
   await using server = await startInProcess(scriptedModel(REST), { store, tools: [look] });
   expect(await server.getEnded(intact)).toMatchObject({ status: 'completed' });
   expect(await server.get(damaged)).toMatchObject({ status: 'failed', error: { code: 'server_error' } });

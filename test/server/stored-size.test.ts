@@ -54,7 +54,7 @@ async function resendToMessages({ server, turn }: Talk): Promise<string> {
   return JSON.stringify(body);
 }
 
-/** The size of the store after a conversation of so many turns. */
+/** The size of a file after a conversation of so many turns. */
 async function sizeAfter(turns: number, sendTurn: SendTurn): Promise<number> {
   const folder = mkdtempSync(path.join(tmpdir(), 'treadle-size-'));
   const file = path.join(folder, 'runs.db');

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { sqliteStore, postgresStore, type Store } from '@treadle/store';
 import type { Client } from 'pg';
 import { onTestFinished } from 'vitest';
@@ -23,6 +24,22 @@ export async function openNamedStore(name: string): Promise<Store> {
 /** Opens the store of a file, or a new one, of which nothing is left. */
 export async function openTestStore(file: string = ':memory:'): Promise<Store> {
   return openNamedStore(await testStoreName(file));
+}
+
+/** Performs a statement that means the same in both kinds on the store of a file, and resolves to its rows. */
+export async function queryStored(
+  file: string,
+  statement: string,
+): Promise<readonly Readonly<Record<string, unknown>>[]> {
+  const name = await testStoreName(file);
+  if (name === file) {
+    using db = new DatabaseSync(file);
+    return db.prepare(statement).all();
+  }
+  return withClient(name, async (client) => {
+    await client.query('SET search_path = treadle');
+    return (await client.query<Record<string, unknown>>(statement)).rows;
+  });
 }
 
 /** All that is in the store of a file, as the disk has it, to search for a text. */
