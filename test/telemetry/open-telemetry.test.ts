@@ -237,6 +237,23 @@ test('child runs, handoffs, workflows and forks of forks are parts of one trace'
   expect(new Set(derived).size).toBe(1);
 });
 
+test('a call that is cancelled says so, and is no failure of the infrastructure', async () => {
+  const { tracer, meter, spans } = recordingSdk();
+  const stop = new AbortController();
+  const hang = tool({ name: 'hang', description: 'Hangs', execute: () => new Promise(() => stop.abort()) });
+  const model = scriptedModel([{ calls: [{ name: 'hang' }] }]);
+  await runLoop({
+    model,
+    tools: [hang],
+    input: 'Go.',
+    signal: stop.signal,
+    tracing: openTelemetry({ tracer, meter }),
+  });
+  const { attributes } = spans.find(({ name }) => name === 'execute_tool hang')!;
+  expect(attributes).toMatchObject({ 'error.type': 'cancelled' });
+  expect(attributes).not.toHaveProperty('treadle.failure.category');
+});
+
 test('a tracer that throws costs spans, and nothing else', async () => {
   const broken = {
     startSpan() {

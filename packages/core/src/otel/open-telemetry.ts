@@ -484,6 +484,7 @@ function effectOfCall(effect: string): string | undefined {
 function errorOfSpan({ problem }: Span, event: Event, failure: TraceFailure | undefined): string {
   if (event.type === 'model-failed') return event.error.code;
   if (problem === 'lost') return 'interrupted';
+  if (event.type === 'cancel-requested') return 'cancelled';
   return failure?.type ?? (problem === 'denied' ? 'denied' : '_OTHER');
 }
 

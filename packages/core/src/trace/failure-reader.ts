@@ -1,6 +1,8 @@
 import type { CallAnswered } from '../journal/items.ts';
 import type { Event } from '../machine/events.ts';
-import type { Outcome } from '../machine/state.ts';
+import type { Outcome, State } from '../machine/state.ts';
+import { toolChoiceOf } from '../machine/effects.ts';
+import type { ErrorType, ToolCall } from '../messages.ts';
 import type { Attempt } from '../model.ts';
 import {
   DENIED_BY_PERSON,
@@ -8,6 +10,8 @@ import {
   LIMIT_FAILURES,
   LOST_FAILURE,
   MODEL_FAILURES,
+  OVER_LIMIT,
+  RULED_OUT,
   RUN_FAILURES,
   TOOL_FAILURES,
   UNKNOWN_FAILURE,
@@ -64,8 +68,9 @@ export function failureReader(): FailureReader {
     }
   }
 
-  function addCall({ index, call, result }: CallAnswered, turn: number, event: Event): void {
-    const effect = `t${turn}.tool.${index}`;
+  function addCall({ index, call, result }: CallAnswered, { before, state }: AppliedEntry): void {
+    const { event } = last;
+    const effect = `t${before.turn}.tool.${index}`;
     const isVerified = 'effect' in event && event.effect?.includes('.verify.') === true;
     if (!result.isError) {
       recover(effect, isVerified ? 'verified' : 'resume');
@@ -73,7 +78,10 @@ export function failureReader(): FailureReader {
       return;
     }
     const type = result.errorType ?? 'execution_failed';
-    const kind = event.type === 'approval-given' ? DENIED_BY_PERSON : TOOL_FAILURES[type];
+    const end = type === 'interrupted' && state.phase.type === 'ended' ? state.phase.outcome : undefined;
+    // Nothing failed: somebody has stopped it.
+    if (end?.type === 'cancelled') return;
+    const kind = end?.type === 'exhausted' ? LIMIT_FAILURES[end.limit] : kindOfCall(type, call, { event, before });
     const failure = add(kind, type, { effect, tool: call.name }, `tool ${call.name}`);
     // A call that runs once was lost, and its tool could not tell what came of it.
     if (type === 'interrupted' && open.has(effect)) failure.severity = 'critical';
@@ -134,10 +142,23 @@ export function failureReader(): FailureReader {
       const isReopened = before.phase.type === 'ended' && state.phase.type !== 'ended';
       if (isReopened) for (const failure of failures) if (failure.severity === 'high') failure.severity = 'medium';
       addEvent(event, step);
-      for (const item of items) if (item.type === 'call-answered') addCall(item, before.turn, event);
+      for (const item of items) if (item.type === 'call-answered') addCall(item, step);
       if (state.phase.type === 'ended' && before.phase.type !== 'ended') endRun(state.phase.outcome);
     },
   };
+}
+
+function kindOfCall(
+  type: ErrorType,
+  { name }: ToolCall,
+  { event, before }: { readonly event: Event; readonly before: State },
+): FailureKind {
+  if (event.type === 'approval-given') return DENIED_BY_PERSON;
+  // Policies decide later.
+  if (type !== 'denied' || event.type !== 'model-replied') return TOOL_FAILURES[type];
+  const choice = before.closing === undefined && before.spent === 0 ? toolChoiceOf(before) : undefined;
+  const isOther = choice === 'none' || (typeof choice === 'object' && choice.tool !== name);
+  return isOther || name === before.rules.agent?.submit ? RULED_OUT : OVER_LIMIT;
 }
 
 /** `t3.verify.1` finds out about the call `t3.tool.1`. */

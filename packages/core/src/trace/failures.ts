@@ -122,4 +122,8 @@ export const UNKNOWN_FAILURE: FailureKind = kind('infrastructure', 'F-UNK', fals
 export const LOST_FAILURE: FailureKind = kind('infrastructure', 'F-ENV', true);
 /** A person has denied a call. */
 export const DENIED_BY_PERSON: FailureKind = kind('policy', 'F-REV', false);
+/** A limit of the run has refused a call. */
+export const OVER_LIMIT: FailureKind = kind('limit', 'F-RES', false);
+/** The model has called what the tool choice rules out, or submits before there is an output. */
+export const RULED_OUT: FailureKind = kind('model', 'F-VAL', true);
 export const INVALID_OUTPUT: FailureKind = kind('validation', 'F-VAL', true);

@@ -3,6 +3,8 @@ import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
 import { entryLines, shownEntries } from '../describe/entry-lines.ts';
 import { agentTool } from '../agents/agent-tool.ts';
+import { defineAgent } from '../agents/define.ts';
+import { executeAgent } from '../agents/execute.ts';
 import { traceIdOf } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
@@ -177,6 +179,54 @@ test('what is refused, denied or wrong has a category, a code and what the run r
   expect(errorCount(tools['work']!)).toBe(2);
   expect([tools['work']!.ran, tools['work']!.recovered, tools[UNKNOWN_TOOL]!.ran]).toEqual([2, 2, 0]);
   expect(Object.keys(tools)).toEqual([UNKNOWN_TOOL, 'work']);
+});
+
+test('a call that a limit, the order of calls or a cancel has stopped is no failure of a policy or of the infrastructure', async () => {
+  const twice = {
+    calls: [
+      { name: 'work', arguments: { ms: 1 } },
+      { name: 'work', arguments: { ms: 2 } },
+    ],
+  };
+  const limited = await journalOf('calls', { model: scriptedModel([twice, 'x']), tools: [work], limits: { calls: 1 } });
+  expect(short((await traceOf(limited))!)).toEqual([['limit', 'F-RES', 'denied', 'low', 'success']]);
+  const none = await journalOf('none', {
+    model: scriptedModel([working({ ms: 1 }), 'x']),
+    tools: [work],
+    toolChoice: 'none',
+  });
+  expect(short((await traceOf(none))!)).toEqual([['model', 'F-VAL', 'denied', 'medium', undefined]]);
+  const agent = defineAgent({
+    name: 'reflecting',
+    description: 'Thinks again',
+    model: scriptedModel([{ calls: [{ name: 'submit' }] }]),
+    prompts: { user: 'go' },
+    tools: { output: { name: 'answer', description: 'Answers', reflectionHandler: () => 'fine' } },
+    validation: { outputSchema: { type: 'object' }, maxAttempts: 1 },
+  });
+  await executeAgent(agent, { input: undefined, journal, runId: 'early', clock });
+  expect(short((await traceOf(await journal.read('early')))!)).toEqual([
+    ['model', 'F-VAL', 'denied', 'medium', undefined],
+    ['model', 'F-VAL', 'submit-before-output', 'high', undefined],
+  ]);
+  const late = await journalOf('expired', {
+    model: scriptedModel([working({ ms: 5_000 })]),
+    tools: [work],
+    limits: { durationMs: 100 },
+  });
+  expect(short((await traceOf(late))!)).toEqual([
+    ['limit', 'F-TMO', 'interrupted', 'medium', undefined],
+    ['limit', 'F-TMO', 'duration', 'high', undefined],
+  ]);
+  const stop = new AbortController();
+  const cancelled = await journalOf('cancelled', {
+    model: scriptedModel([working({ ms: 5_000 })]),
+    tools: [work],
+    signal: stop.signal,
+    onItem: ({ type }) => void (type === 'call-started' && stop.abort()),
+  });
+  const trace = (await traceOf(cancelled))!;
+  expect([trace.status, trace.failures]).toEqual(['cancelled', []]);
 });
 
 test('a limit, a model and a guardrail that ended the run are failures of high severity', async () => {
