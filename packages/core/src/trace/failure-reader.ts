@@ -154,6 +154,7 @@ function kindOfCall(
   { event, before }: { readonly event: Event; readonly before: State },
 ): FailureKind {
   if (event.type === 'approval-given') return DENIED_BY_PERSON;
+  if (type === 'denied' && event.type === 'deadline-passed') return DENIED_BY_PERSON;
   // Policies decide later.
   if (type !== 'denied' || event.type !== 'model-replied') return TOOL_FAILURES[type];
   const choice = before.closing === undefined && before.spent === 0 ? toolChoiceOf(before) : undefined;

@@ -120,7 +120,7 @@ export const RUN_FAILURES: Readonly<Record<string, FailureKind>> = {
 
 export const UNKNOWN_FAILURE: FailureKind = kind('infrastructure', 'F-UNK', false);
 export const LOST_FAILURE: FailureKind = kind('infrastructure', 'F-ENV', true);
-/** A person has denied a call. */
+/** A person has denied a call, or has not answered in time. */
 export const DENIED_BY_PERSON: FailureKind = kind('policy', 'F-REV', false);
 /** A limit of the run has refused a call. */
 export const OVER_LIMIT: FailureKind = kind('limit', 'F-RES', false);

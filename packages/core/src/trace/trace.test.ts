@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { deny } from '../driver/make-answer.ts';
 import type { LoopOptions } from '../driver/options.ts';
 import { runLoop } from '../driver/run.ts';
 import { entryLines, shownEntries } from '../describe/entry-lines.ts';
@@ -9,6 +10,8 @@ import { traceIdOf } from '../journal/family.ts';
 import { forkRun } from '../journal/fork.ts';
 import { memoryJournal } from '../journal/memory.ts';
 import type { JournalEntry } from '../journal/port.ts';
+import { replay } from '../journal/replay.ts';
+import { waiting } from '../machine/effects.ts';
 import { manualClock } from '../testing/manual-clock.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
@@ -227,6 +230,23 @@ test('a call that a limit, the order of calls or a cancel has stopped is no fail
   });
   const trace = (await traceOf(cancelled))!;
   expect([trace.status, trace.failures]).toEqual(['cancelled', []]);
+});
+
+test.each([
+  ['denies', 10],
+  ['is not there', 10_000],
+])('a call that a person %s is one that a review has stopped', async (who, ms) => {
+  const options = {
+    model: scriptedModel([working({ ms: 1 }), 'Done.']),
+    tools: [work],
+    policy: { judge: () => [{ type: 'ask', ttlMs: 5_000 }] as const },
+  };
+  const asked = await journalOf(who, options);
+  expect(asked.at(-1)!.status).toBe('paused');
+  await clock.advance(ms);
+  const answers = who === 'denies' ? [deny(waiting(replay(asked).state)[0]!)] : [];
+  const entries = await journalOf(who, { ...options, model: scriptedModel(['Done.']), answers } as Options);
+  expect(short((await traceOf(entries))!)).toEqual([['policy', 'F-REV', 'denied', 'medium', undefined]]);
 });
 
 test('a limit, a model and a guardrail that ended the run are failures of high severity', async () => {
