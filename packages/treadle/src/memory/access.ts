@@ -40,7 +40,7 @@ export async function openMemory(
   context: CommandContext,
   io: Io,
 ): Promise<MemoryAccess> {
-  const server = connectToServer(values, context.store, io);
+  const server = await connectToServer(values, context.store, io);
   if (!server) return storeMemory(context, values.tenant ?? TENANT, io);
   if (values.tenant === undefined) return serverAccess(server);
   throw new CommandError(`The server ${server.url} shows the tenant of the key. Use a key of it, instead of --tenant.`);
