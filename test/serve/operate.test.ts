@@ -2,7 +2,7 @@ import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from '
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { hashKey } from '@treadle/server';
+import { hashKey, type WireLogs } from '@treadle/server';
 import { thisProcess } from '@treadle/store';
 import { expect, test } from 'vitest';
 import { command, type Printed } from '../command/in-process.ts';
@@ -160,6 +160,25 @@ test('the log is kept in a file, and shown from there or by the server', async (
     expect(await ended).toBe(0);
   }
   expect((await serve.get('/v1/logs?filter=all')).status).toBe(400);
+});
+
+test('lines that are more than one answer may have are in the next ones, and none is left out', async () => {
+  await fixture.configure('[server]\nlog_file = "server.log"');
+  const serve = await fixture.serve();
+  const paths: unknown[] = [];
+  const page = async (after: number): Promise<WireLogs> =>
+    JSON.parse((await serve.get(`/v1/logs?filter=request&limit=3&after=${after}`)).text) as WireLogs;
+  let { last } = await page(0);
+  for (let request = 0; request < 8; request++) await serve.get(`/v1/runs/${request}`);
+  for (let answer = 0; answer < 3; answer++) {
+    const { data, last: newest } = await page(last);
+    paths.push(...data.map(({ path }) => path));
+    last = newest;
+  }
+  expect(paths.filter((path) => path !== '/v1/logs')).toEqual(
+    Array.from({ length: 8 }, (_, request) => `/v1/runs/${request}`),
+  );
+  expect((await page(0)).data).toHaveLength(3);
 });
 
 test('the log of a server is followed through its restart, and no line is printed twice', async () => {

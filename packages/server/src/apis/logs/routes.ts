@@ -8,7 +8,8 @@ import type { KeptLog, LogFilter, WireLogs } from './wire.ts';
 const LOG_FILTERS: readonly LogFilter[] = ['tool', 'run', 'request', 'problem'];
 
 const AFTER: NumberParameter = {
-  description: '`last` of an earlier answer. If the server was started again since, its lines begin with 1.',
+  description:
+    '`last` of an earlier answer, for the lines that follow. Without it, the newest. If the server was started again since, its lines begin with 1.',
   schema: { type: 'integer', minimum: 0, default: 0 },
 };
 const LIMIT: NumberParameter = {
@@ -40,12 +41,19 @@ export function logRoutes(log: KeptLog | undefined): readonly Route[] {
           const message = 'This server keeps no log. Set log_file in [server] of its treadle.toml.';
           throw new ApiError(404, 'not_found_error', message, { code: 'log_not_kept' });
         }
-        const lines = log.after(wholeNumber(query, 'after', AFTER));
-        const data = lines.map(({ line }) => logRecord(line, filter)).filter((record) => record !== undefined);
+        const [after, limit] = [wholeNumber(query, 'after', AFTER), wholeNumber(query, 'limit', LIMIT)];
+        const lines = log.after(after);
+        const kept = lines.flatMap(({ seq, line }) => {
+          const record = logRecord(line, filter);
+          return record ? [{ seq, record }] : [];
+        });
+        // Who follows the log gets all lines, in several answers.
+        const page = after > 0 ? kept.slice(0, limit) : kept.slice(-limit);
+        const isCut = after > 0 && page.length < kept.length;
         return sendJson(c, {
           object: 'logs',
-          data: data.slice(-wholeNumber(query, 'limit', LIMIT)),
-          last: lines.at(-1)?.seq ?? log.after(0).at(-1)?.seq ?? 0,
+          data: page.map(({ record }) => record),
+          last: (isCut ? page : lines).at(-1)?.seq ?? log.after(0).at(-1)?.seq ?? 0,
         } satisfies WireLogs);
       },
     }),

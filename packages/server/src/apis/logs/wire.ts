@@ -17,7 +17,7 @@ export type LogFilter = 'tool' | 'run' | 'request' | 'problem';
 /** The answer of `GET /v1/logs`. */
 export interface WireLogs {
   readonly object: 'logs';
-  /** The newest, the oldest of them first. */
+  /** The newest, or those that follow `after`: the oldest of them first. */
   readonly data: readonly Readonly<Record<string, unknown>>[];
   /** For `after` of the next request. */
   readonly last: number;
