@@ -69,6 +69,11 @@ describe('the title of a run', () => {
       ],
       'Fix it.',
     ],
+    [
+      'leaves out the files that are sent with it',
+      ['Look at @a.txt', '<file name="a.txt">\nThe content\n</file>', '<file name="b.txt">\nMore\n</file>'],
+      'Look at @a.txt',
+    ],
     ['is between tags if there is nothing else', ['<p>Hello</p>'], '<p>Hello</p>'],
     ['may contain tags', ['<b>Bold</b> and <i>plain</i>'], 'and <i>plain</i>'],
     ['takes time in proportion to the message', [`<p>Hello</p>${' '.repeat(1_000_000)}`], '<p>Hello</p>'],

@@ -292,7 +292,10 @@ function lineOf(text: string): string {
   return beginning.replaceAll(/\s+/g, ' ').slice(0, TITLE_CHARS).trim();
 }
 
-/** The text between the sections in tags that it begins with, such as `<system-reminder>…</system-reminder>`, and the next one. */
+/**
+ * The text between the sections in tags that it begins with, such as `<system-reminder>…</system-reminder>`, and the next one, or the
+ * first file that is sent with it.
+ */
 function withoutTagged(text: string): string {
   let rest = text.trimStart();
   for (let tag = tagOf(rest); tag !== undefined; tag = tagOf(rest)) {
@@ -300,7 +303,7 @@ function withoutTagged(text: string): string {
     if (end === -1) return '';
     rest = rest.slice(end + tag.length + 3).trimStart();
   }
-  return rest.slice(0, 10 * TITLE_CHARS).split(/\n\s*<[a-z][\w-]{0,63}>\n/, 1)[0]!;
+  return rest.slice(0, 10 * TITLE_CHARS).split(/\n\s*<[a-z][\w-]{0,63}>\n|<file name="[^\n]{1,300}">\n/, 1)[0]!;
 }
 
 function tagOf(text: string): string | undefined {
