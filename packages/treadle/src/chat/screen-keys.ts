@@ -28,7 +28,7 @@ export function pressKey(state: ScreenState, key: Key): void {
   if (pager) pager.press(key);
   else if (panel && isDrafting(state) && name === 'escape') state.draftAside = prompt.take();
   else activePanel(state).press(key);
-  screen.refresh();
+  screen.echo();
 }
 
 /** Keys that neither the prompt nor what is asked uses. */

@@ -17,7 +17,7 @@ export interface ScreenSize {
 /**
  * The output of a chat on a terminal. Settled lines are written once, and belong to the scrollback of the terminal from then on.
  * Below them are live lines, which are drawn again when something has changed.
- * 1. One write per frame, at most one frame in FRAME_MS, and none while the terminal does not keep up.
+ * 1. One write per frame, at most one frame in FRAME_MS, or in ECHO_MS after a key, and none while the terminal does not keep up.
  * 2. A frame never writes above the live lines, so the scrollback stays as it is.
  * 3. No line is as wide as the terminal, so the terminal wraps none, and the place of every line is known. When the terminal
  *    becomes narrower it wraps lines that were drawn before; `rowsOf` computes their new height.
@@ -28,6 +28,8 @@ export interface Screen {
   settle(lines: readonly Line[]): void;
   /** Draws again with the next frame. */
   refresh(): void;
+  /** The same, sooner: somebody has pressed a key. */
+  echo(): void;
   /** Draws what is outstanding now, such as before the process ends. */
   flush(): void;
   /** Clears the terminal, but not its scrollback. */
@@ -41,6 +43,7 @@ export interface Screen {
 }
 
 const FRAME_MS = 16;
+const ECHO_MS = 4;
 const BEGIN = '\u001b[?2026h\u001b[?25l';
 const END = '\u001b[?2026l';
 const SHOW_CURSOR = '\u001b[?25h';
@@ -63,6 +66,8 @@ export function openScreen(
   let cursor = { line: 0, columns: 0 };
   let drawnColumns = 0;
   let timer: NodeJS.Timeout | undefined;
+  /** When the timer is to draw. */
+  let due = Infinity;
   let lastFrame = -Infinity;
   let isBlocked = false;
   let isStale = false;
@@ -128,19 +133,22 @@ export function openScreen(
       if (isStale) refresh();
     });
   };
-  const refresh = (): void => {
+  const drawAfter = (frameMs: number): void => {
     isStale = true;
-    if (isClosed || isSuspended || isBlocked || timer) return;
-    const wait = lastFrame + FRAME_MS - performance.now();
+    const next = lastFrame + frameMs;
+    if (isClosed || isSuspended || isBlocked || (timer && due <= next)) return;
+    clearTimeout(timer);
+    due = next;
     timer = setTimeout(
       () => {
         timer = undefined;
         lastFrame = performance.now();
         if (!isClosed && !isSuspended && !isBlocked) draw();
       },
-      Math.max(0, wait),
+      Math.max(0, next - performance.now()),
     );
   };
+  const refresh = (): void => drawAfter(FRAME_MS);
   const flush = (): void => {
     clearTimeout(timer);
     timer = undefined;
@@ -162,6 +170,7 @@ export function openScreen(
       refresh();
     },
     refresh,
+    echo: () => drawAfter(ECHO_MS),
     flush,
     clear() {
       write(`${BEGIN}\u001b[2J\u001b[H${END}`);
