@@ -1,5 +1,6 @@
 import { lookup } from 'node:dns/promises';
-import { createServer, request as httpRequest, type IncomingMessage, type ServerResponse } from 'node:http';
+import type * as Http from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import type { UrlCheck } from '../http/client.ts';
 import { urlFacts } from '../http/url-facts.ts';
@@ -17,9 +18,12 @@ export type HostCheck = UrlCheck;
 const CONNECT_MS = 30_000;
 const MAX_CONNECTIONS = 256;
 
+/** As an ES module it loads what the `fetch` of Node needs, too, at the start of each command. */
+const http = (): typeof Http => process.getBuiltinModule('node:http');
+
 /** Listens on a socket. Does not keep the process alive. */
 export async function startProxy(socket: string, check: HostCheck): Promise<void> {
-  const server = createServer({ maxHeaderSize: 16 * 1024, keepAliveTimeout: 1_000 });
+  const server = http().createServer({ maxHeaderSize: 16 * 1024, keepAliveTimeout: 1_000 });
   server.maxConnections = MAX_CONNECTIONS;
   server.on('request', (request, response) => void forward(request, response, check).catch(() => response.destroy()));
   server.on('connect', (request, client: Socket, head: Buffer) => void tunnel({ request, client, head, check }));
@@ -66,7 +70,7 @@ async function forward(request: IncomingMessage, response: ServerResponse, check
   }
   const { pathname, search, host } = new URL(request.url!);
   const { 'proxy-connection': _, 'proxy-authorization': __, ...headers } = request.headers;
-  const sent = httpRequest({
+  const sent = http().request({
     host: target.address,
     port: target.port,
     method: request.method ?? 'GET',

@@ -156,16 +156,18 @@ export function openEditor(): Editor {
   };
 }
 
-const segmenter = new Intl.Segmenter(undefined, { granularity: 'grapheme' });
+let made: Intl.Segmenter | undefined;
+/** Made with the first key that needs it, because that takes 7 ms. */
+const segmenter = (): Intl.Segmenter => (made ??= new Intl.Segmenter(undefined, { granularity: 'grapheme' }));
 
 function firstGrapheme(text: string): string {
-  for (const { segment } of segmenter.segment(text)) return segment;
+  for (const { segment } of segmenter().segment(text)) return segment;
   return '';
 }
 
 function lastGrapheme(text: string): string {
   let last = '';
-  for (const { segment } of segmenter.segment(text)) last = segment;
+  for (const { segment } of segmenter().segment(text)) last = segment;
   return last;
 }
 
