@@ -47,6 +47,7 @@ test('GET /v1/server describes the models, the tools and the caller, with any ke
     ],
     agents: [],
     skills: [{ name: 'review', description: 'Reviews' }],
+    has_memory: false,
     can_test_models: false,
   };
   await using open = await startInProcess(text, options);

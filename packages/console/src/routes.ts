@@ -46,5 +46,6 @@ export const ROUTES: readonly Route[] = [
   },
   { name: 'agents', label: 'Agents', icon: 'agent', load: () => import('./agents/view.tsx') },
   { name: 'workflows', label: 'Workflows', icon: 'branch', load: () => import('./workflows/view.tsx') },
+  { name: 'memory', label: 'Memory', icon: 'brain', load: () => import('./memory/view.tsx') },
   { name: 'devices', label: 'Devices', icon: 'device', load: () => import('./devices/view.tsx') },
 ];

@@ -44,6 +44,7 @@ export interface Offer {
 }
 
 export interface ServerRoutesOptions {
+  readonly hasMemory: boolean;
   readonly offer: () => Offer;
   /** The agents of a caller. */
   readonly agents: (caller: Pick<Caller, 'scopes'>) => readonly NamedAgent[];
@@ -115,6 +116,7 @@ export function serverRoutes(options: ServerRoutesOptions): readonly Route[] {
           skills: userSkills(skills)
             .slice(0, MAX_LISTED_SKILLS)
             .map(({ name, description }) => ({ name, description })),
+          has_memory: options.hasMemory,
           can_test_models: testModel !== undefined,
         } satisfies ServerInfo);
       },

@@ -11,6 +11,8 @@ export interface ServerInfo {
   readonly agents: readonly ServedAgent[];
   /** Those that a message can activate with `/NAME`. */
   readonly skills: readonly ServedSkill[];
+  /** What runs did is remembered. */
+  readonly has_memory: boolean;
   /** `POST /v1/server/test` is available. */
   readonly can_test_models: boolean;
 }

@@ -351,6 +351,7 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
       ...serverRoutes({
         offer: () => current,
         agents: (caller) => agentsOf(engine, caller),
+        hasMemory: engine.memory !== undefined,
         reserve: engine.runs.reserve,
         maxBodyBytes,
       }),

@@ -47,7 +47,7 @@ export interface RequestOptions {
   readonly signal?: AbortSignal;
 }
 
-export type Method = 'GET' | 'POST' | 'PATCH' | 'DELETE';
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 /** Sends a request and returns the JSON of the answer. Throws a `RequestError` or a `ConnectionError`. */
 export async function request<T>(method: Method, path: string, options: RequestOptions = {}): Promise<T> {

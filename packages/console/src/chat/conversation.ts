@@ -10,6 +10,7 @@ import type {
   ChatMessage,
   ChatProblem,
   ChatUsage,
+  MemorySwitch,
   StoredAttachment,
 } from '@treadle/server/wire';
 import { ConnectionError, followEvents, RequestError } from '../api/client.ts';
@@ -107,6 +108,10 @@ export interface Conversation {
   readonly narrowedBy: ReadonlySignal<readonly string[]>;
   /** Those of them that the next message lifts. */
   readonly lifted: Signal<readonly string[]>;
+  /** What it uses of the memory of the server, from the next message on. */
+  readonly memory: Signal<MemorySwitch>;
+  /** Whether what it says is never remembered. That stays. */
+  readonly isIncognito: ReadonlySignal<boolean>;
   load(): Promise<void>;
   /** For the next messages. Resolves when the server has them, or, before the first message, at once. */
   instruct(instructions: string): Promise<void>;
@@ -154,6 +159,10 @@ export function openConversation(
     return last?.narrowedBy.value ?? [];
   });
   const lifted = signal<readonly string[]>([]);
+  const memory = signal<MemorySwitch>('on');
+  /** As the server has it. */
+  const storedMemory = signal<MemorySwitch>('on');
+  const isIncognito = computed(() => storedMemory.value === 'incognito');
   const closed = new AbortController();
   const deltas = deltaBuffer();
   let lastSeq = 0;
@@ -335,6 +344,7 @@ export function openConversation(
     batch(() => {
       title.value = found.title;
       instructions.value = found.instructions ?? '';
+      memory.value = storedMemory.value = found.memory ?? 'on';
       const before = messages.value;
       messages.value = found.messages.map((message, index) => {
         const known = before[index];
@@ -416,6 +426,8 @@ export function openConversation(
     isBusy,
     narrowedBy,
     lifted,
+    memory,
+    isIncognito,
     load,
     async instruct(text) {
       if (id.value !== undefined) await api.changeConversation(id.value, { instructions: text });
@@ -461,12 +473,14 @@ export function openConversation(
         // Without default tools a message that names none would get none.
         ...(!tools.some((tool) => tool.is_default) && names.length > 0 && { tools: names }),
         ...(lifted.value.length > 0 && { lift_narrowing: lifted.value }),
+        ...(memory.value !== storedMemory.value && { memory: memory.value }),
       };
       // Not `begin`: the next message may have been sent before the stream of this one has ended.
       void postShown(body).then(followShown).then(beginning.resolve, beginning.reject);
       try {
         await beginning.promise;
         lifted.value = [];
+        storedMemory.value = body.memory ?? storedMemory.value;
       } catch (error) {
         messages.value = before;
         // Somebody else has sent a message.

@@ -1,6 +1,7 @@
 import './chat.css';
 import { signal, useSignal } from '@preact/signals';
 import { costText } from '@treadle/core/describe';
+import type { MemorySwitch } from '@treadle/server/wire';
 import type { JSX } from 'preact';
 import { memo } from 'preact/compat';
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks';
@@ -367,6 +368,8 @@ async function resend(conversation: Conversation, message: UserMessage, text = m
   );
   const opened = await branch(conversation, message.id);
   await opened.load();
+  // A branch that ends before the first message knows nothing of it.
+  opened.memory.value = conversation.memory.value;
   await sendOrKeep(opened, { text, attachments });
 }
 
@@ -429,6 +432,7 @@ function Header({ conversation, name, isDemo }: HeaderProps): JSX.Element {
           Instructions
         </button>
       )}
+      <MemoryChoice conversation={conversation} />
       <details
         ref={menu}
         class="menu"
@@ -465,6 +469,35 @@ function Header({ conversation, name, isDemo }: HeaderProps): JSX.Element {
       {dialog.value === 'rename' && <Rename conversation={conversation} onClose={onClose} />}
       {dialog.value === 'delete' && <Delete conversation={conversation} onClose={onClose} />}
     </header>
+  );
+}
+
+const MEMORY_CHOICES = {
+  on: 'Memory: on',
+  off: 'Memory: off',
+  incognito: 'Incognito',
+} as const satisfies Record<MemorySwitch, string>;
+
+/** Nothing of what was said in an incognito conversation is remembered later. */
+function MemoryChoice({
+  conversation: { memory, isIncognito },
+}: Pick<HeaderProps, 'conversation'>): JSX.Element | null {
+  if (!serverInfo.value?.has_memory) return null;
+  return (
+    <select
+      class="input memory-choice"
+      aria-label="Memory"
+      title="What the conversation uses of the memory, from the next message on"
+      value={memory.value}
+      disabled={isIncognito.value}
+      onChange={({ currentTarget }) => (memory.value = currentTarget.value as MemorySwitch)}
+    >
+      {Object.entries(MEMORY_CHOICES).map(([value, label]) => (
+        <option key={value} value={value}>
+          {label}
+        </option>
+      ))}
+    </select>
   );
 }
 
