@@ -1,10 +1,12 @@
 import { runLoop, tool, type RunFacts, type RunStore } from '@treadle/core';
 import {
+  embedItems,
   memoryOn,
   observationsOf,
   quantised,
   readerFor,
   type Embedder,
+  type Memory,
   type MemoryItem,
   type MemoryOwner,
   type Observation,
@@ -12,6 +14,7 @@ import {
 import { manualClock, scriptedModel } from '@treadle/core/testing';
 import { countNotedRuns, findMetrics, type Store } from '@treadle/store';
 import { expect, test } from 'vitest';
+import { OTHER_WORDS, OTHERS, SAME_WORDS, toyEmbedder, type Fact } from '../../memory/facts.ts';
 import type { TempStores } from './temp-stores.ts';
 
 const look = tool({ name: 'look', description: '', effect: 'pure', execute: () => 'The harbour is blue.' });
@@ -298,6 +301,31 @@ export function memoryContract(tempStore: () => Promise<TempStores>): void {
     } as RunOptions);
     await keep(store);
     expect(await stored(store)).toEqual([]);
+  });
+
+  test('recalls what was told in 50 earlier sessions, by words alone and by meaning too', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const facts = [...SAME_WORDS, ...OTHER_WORDS];
+    for (const [index, input] of [...facts.map(({ told }) => told), ...OTHERS].entries()) {
+      await run(store, `run ${index}`, { input, answer: 'Noted.', session: `session ${index}` });
+    }
+    await keep(store);
+    await embedItems(store.memory, toyEmbedder);
+    const recalled = async (memory: Memory, asked: readonly Fact[]): Promise<number> => {
+      let count = 0;
+      for (const one of asked) {
+        const items = await memory.search(readerFor(ANN), one.asked, { topK: 5 });
+        if (items.some(({ content }) => content.includes(one.told))) count++;
+      }
+      return count;
+    };
+    const words = memoryOn({ port: store.memory });
+    const meaning = memoryOn({ port: store.memory, embedder: toyEmbedder });
+    expect({
+      words: [await recalled(words, SAME_WORDS), await recalled(words, OTHER_WORDS)],
+      meaning: [await recalled(meaning, SAME_WORDS), await recalled(meaning, OTHER_WORDS)],
+    }).toEqual({ words: [25, 9], meaning: [25, 21] });
   });
 
   test('ranks by words and by meaning together', async () => {

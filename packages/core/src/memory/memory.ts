@@ -38,8 +38,8 @@ export interface MemoryOptions {
   readonly onProblem?: (error: unknown) => void;
 }
 
-/** Of how many items of each ranking the best are chosen. */
-const CANDIDATES = 50;
+/** Of how many items of each ranking the best are chosen, for each of them. More would let what is far down in both outweigh the first of one. */
+const CANDIDATES = 2;
 /** So that the first places of a ranking do not outweigh everything else (reciprocal rank fusion). */
 const RANK_OFFSET = 60;
 /** After a failure of the embedder, searches do without it for so long, so that not each of them waits for a host that is away. */
@@ -51,12 +51,12 @@ export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }:
   async function nearest(
     reader: MemoryReader,
     text: string,
-    signal: AbortSignal | undefined,
+    { limit, signal }: { readonly limit: number; readonly signal: AbortSignal | undefined },
   ): Promise<readonly MemoryItem[]> {
     if (!embedder || now() < restsUntil) return [];
     try {
       const [vector] = await embedder.embed([embeddedText(text)], signal);
-      return await port.nearest(reader, { model: embedder.id, vector: quantised(vector!), limit: CANDIDATES });
+      return await port.nearest(reader, { model: embedder.id, vector: quantised(vector!), limit });
     } catch (error) {
       signal?.throwIfAborted();
       restsUntil = now() + EMBEDDER_REST_MS;
@@ -70,7 +70,11 @@ export function memoryOn({ port, embedder, now = Date.now, refresh, onProblem }:
       if (text.trim() === '' || topK < 1) return [];
       await refresh?.();
       signal?.throwIfAborted();
-      const rankings = await Promise.all([port.matching(reader, text, CANDIDATES), nearest(reader, text, signal)]);
+      const limit = CANDIDATES * topK;
+      const rankings = await Promise.all([
+        port.matching(reader, text, limit),
+        nearest(reader, text, { limit, signal }),
+      ]);
       return fused(rankings)
         .slice(0, topK)
         .map((item) => ({ ...item, content: textAt(level, item.content) }));
