@@ -3,7 +3,8 @@ import { approvalProblem } from '../machine/approvals.ts';
 import { waiting } from '../machine/effects.ts';
 import type { State, Waiting } from '../machine/state.ts';
 import { described } from '../messages.ts';
-import { isAnsweredBy, type Admission } from './answer.ts';
+import type { Admission } from './answer.ts';
+import { isAnsweredBy } from './make-answer.ts';
 import type { Answer } from './options.ts';
 
 /* Whether an answer is from who it says, and why one cannot be used. Loaded for an answer that is verified or rejected. */

@@ -3,7 +3,7 @@ import { approvalProblem } from '../machine/approvals.ts';
 import { slotFor, waiting } from '../machine/effects.ts';
 import type { Event } from '../machine/events.ts';
 import { findQuestion, type Question } from '../machine/questions.ts';
-import type { State, Waiting } from '../machine/state.ts';
+import type { State } from '../machine/state.ts';
 import { fits } from '../machine/step.ts';
 import type { ErrorFacts } from '../messages.ts';
 import { isPlain } from '../plain.ts';
@@ -11,6 +11,7 @@ import type { Clock } from '../platform.ts';
 import { blocksOf, ERROR_KEYS, errorFactsOf, truncateResult } from '../tools/result.ts';
 import type { PatternMatcher } from '../tools/json-schema.ts';
 import { validateJson } from '../tools/schema.ts';
+import { isAnsweredBy } from './make-answer.ts';
 import type { Answer, ContinueOptions } from './options.ts';
 
 /*
@@ -50,12 +51,6 @@ export function isAwaited(state: State, answer: Answer): boolean {
   const awaited = waiting(state).find(({ effect }) => effect === answer.effect);
   if (answer.type !== 'approval') return awaited !== undefined && isAnsweredBy(awaited, answer);
   return awaited?.type === 'approval' && approvalProblem(awaited, answer) === undefined;
-}
-
-/** Whether an answer is of the right type for what the run waits for. */
-export function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
-  if (type === 'question') return answer.type === 'answer';
-  return (type === 'client' || type === 'parked') && answer.type === 'result';
 }
 
 /** The event for an answer; undefined if the run does not wait for it. Throws `answer-unfit` if its content is invalid. */

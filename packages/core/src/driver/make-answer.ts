@@ -33,6 +33,12 @@ export function answer(wait: Waiting, value: unknown, facts: AnswerFacts = {}): 
   return { type: 'result', effect, content, isError, ...about };
 }
 
+/** Whether an answer is of the right type for what the run waits for. */
+export function isAnsweredBy({ type }: Waiting, answer: Answer): boolean {
+  if (type === 'question') return answer.type === 'answer';
+  return (type === 'client' || type === 'parked') && answer.type === 'result';
+}
+
 function approvalOf(wait: Waiting, given: Omit<Approval, 'type' | 'effect' | 'digest'>): Answer {
   if (wait.type !== 'approval') throw wrongKind(wait, 'answer(wait, value)');
   const { type, effect, digest } = wait;
