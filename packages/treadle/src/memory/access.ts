@@ -2,7 +2,7 @@ import { memoryOn, type Forgetting, type MemoryFilter, type MemoryItem, type Mem
 import type { ListPage, WireForgotten, WireMemory } from '@treadle/server/wire';
 import { CommandError } from '../command-line/command.ts';
 import type { CommandContext } from '../config/context.ts';
-import { openEmbedder } from '../config/memory.ts';
+import { openEmbedder } from './open-embedder.ts';
 import { loadStorePackage, openExistingStore } from '../config/store.ts';
 import { connectToServer, type ServerConnection, type ServerValues } from '../operate/server-connection.ts';
 import type { Io } from '../terminal/io.ts';

@@ -12,7 +12,7 @@ import {
 } from '../command-line/command.ts';
 import { LOCATION_FLAGS, type LocationValues } from '../command-line/flags.ts';
 import { resolveContext } from '../config/context.ts';
-import { openEmbedder } from '../config/memory.ts';
+import { openEmbedder } from './open-embedder.ts';
 import { loadStorePackage, openExistingStore } from '../config/store.ts';
 import { timeIn } from '../operate/metrics.ts';
 import { SERVER_FLAGS, SERVER_NOTE, type ServerValues } from '../operate/server-connection.ts';

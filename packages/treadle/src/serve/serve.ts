@@ -12,7 +12,7 @@ import { openLedgers, serverBudgets } from '../config/budgets.ts';
 import { resolveContext, type CommandContext } from '../config/context.ts';
 import { hooksModule, loadHooks, pickHooks } from '../config/hooks.ts';
 import { starterOptions } from '../config/schedules.ts';
-import { openEmbedder } from '../config/memory.ts';
+import { openEmbedder } from '../memory/open-embedder.ts';
 import { reportTelemetry } from '../config/telemetry.ts';
 import { missingConfig, type LoadedConfig } from '../config/load.ts';
 import { loadPackages } from '../config/packages.ts';
