@@ -235,6 +235,36 @@ test('verifyAnswer and audit see the answers to the runs of the server', async (
   expect(rejected).toEqual([expect.stringContaining('no approval')]);
 });
 
+test('verifyAnswer gets the signature of an answer, which is not stored', async () => {
+  const needy = tool({ name: 'needy', description: '', needsApproval: true, touches: () => [], execute: () => 'ok' });
+  const server = await serve([{ calls: [{ name: 'needy' }] }, 'Done.', { calls: [{ name: 'needy' }] }, 'Done.'], {
+    tools: [needy],
+    defaultTools: ['needy'],
+    waitForAnswers: true,
+    verifyAnswer: ({ signature }: Answer) =>
+      signature === 'signed by ann'
+        ? { type: 'verified', by: 'ann' }
+        : { type: 'refused', reason: 'it is not signed.' },
+  });
+  const { id } = JSON.parse((await server.post({ input: 'Hi', background: true })).text);
+  const { effect, digest } = (await paused(server, id)).waiting[0];
+  const answer = { type: 'approval', effect, digest, approved: true };
+  const answers = (one: object) => server.send('POST', `/v1/runs/${id}/answers`, { answers: [one] });
+  expect((await answers(answer)).body.error.message).toContain('it is not signed');
+  expect((await answers({ ...answer, signature: 'signed by ann' })).status).toBe(200);
+  const chat = await postChat(server.url, { message: 'Hi', on_disconnect: 'continue' });
+  const request = await chat.event('approval_request');
+  const { conversation_id: conversation } = await chat.event('conversation_meta');
+  const said = { id: request['id'], digest: request['digest'], approved: true };
+  const answerChat = (one: object) => server.send('POST', `/v1/chat/${conversation}/answers`, one);
+  expect((await answerChat(said)).body.error.message).toContain('it is not signed');
+  expect((await answerChat({ ...said, signature: 'signed by ann' })).status).toBe(200);
+  const events = (await store.read(id)).map(({ event }) => event as Event);
+  const given = events.find(({ type }) => type === 'approval-given');
+  expect(given).toMatchObject({ effect, approved: true, by: 'ann' });
+  expect(given).not.toHaveProperty('signature');
+});
+
 test('a run can be handed over to an agent, whose tools and model it has from then on', async () => {
   const look = tool({ name: 'look', description: 'Looks', touches: () => [], execute: () => 'seen' });
   const model = { ...scriptedModel([{ calls: [{ name: 'look' }] }, 'I looked.']), id: 'expert' };

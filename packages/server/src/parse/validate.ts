@@ -275,6 +275,9 @@ export function variants<
   });
 }
 
+/** Of an answer, such as a token, for `verifyAnswer`. */
+export const signature: z.ZodType<string> = z.string().min(1).max(10_000);
+
 /** Any JSON object, not copied. */
 export const jsonObject: z.ZodType<JsonObject> = transformOf(
   (value, ctx): JsonObject => (isObject(value) ? value : wrongType(ctx, value, 'object')),

@@ -461,11 +461,12 @@ function continuedMessage(message: ChatMessage): ChatMessage {
 }
 
 function answerOf(answer: ChatAnswer | ClientResult, effect: string): Answer {
-  if ('answer' in answer) return { type: 'answer', effect, value: answer.answer };
   if ('result' in answer) return { type: 'result', effect, content: answer.result, isError: answer.isError };
+  const signed = { effect, ...(answer.signature !== undefined && { signature: answer.signature }) };
+  if ('answer' in answer) return { type: 'answer', ...signed, value: answer.answer };
   const { approved, digest, reason, for_run: forRun } = answer;
   const optional = { ...(reason !== undefined && { reason }), ...(forRun !== undefined && { forRun }) };
-  return { type: 'approval', effect, digest, approved, ...optional };
+  return { type: 'approval', ...signed, digest, approved, ...optional };
 }
 
 function unknownAsk(id: string, index: number): ApiError {

@@ -11,7 +11,7 @@ import { sendBytes, sendJson } from '../../http/respond.ts';
 import { EVENTS, JSON_TYPE, route, type Parameters, type Route } from '../../http/routes.ts';
 import type { ListPage } from '../../wire.ts';
 import { checkedQuery, CURSOR, LIMIT, wholeNumber, type NumberParameter, type Query } from '../../parse/query.ts';
-import { list, validateBody } from '../../parse/validate.ts';
+import { list, signature, validateBody } from '../../parse/validate.ts';
 import { attachmentsSchema, messageWith } from './attachments.ts';
 import { sendEvents } from './chat-streams.ts';
 import type { Conversations } from './conversations.ts';
@@ -360,6 +360,7 @@ const answer = z.strictObject({
   reason: z.string().max(2_000).optional(),
   for_run: z.boolean().optional(),
   answer: z.unknown().optional(),
+  signature: signature.optional(),
 });
 const answersBody = z.strictObject({ answers: list(answer, { expected: 'a list of answers', max: 100 }) });
 
@@ -368,13 +369,20 @@ function parseAnswers(body: unknown): readonly ChatAnswer[] {
   const isList = typeof body === 'object' && body !== null && 'answers' in body;
   const answers = isList ? validateBody(answersBody, body).answers : [validateBody(answer, body)];
   if (answers.length === 0) throw badRequest('The list has no answers.', 'answers');
-  return answers.map(({ id, approved, digest, reason, for_run, answer: value }) => {
+  return answers.map(({ id, approved, digest, reason, for_run, answer: value, signature: given }) => {
+    const signed = { id, ...(given !== undefined && { signature: given }) };
     if ((approved === undefined) === (value === undefined)) {
       throw badRequest("Send 'approved' and 'digest', or 'answer'.", 'approved');
     }
-    if (approved === undefined) return { id, answer: value };
+    if (approved === undefined) return { ...signed, answer: value };
     if (digest === undefined) throw badRequest('An approval needs the digest of its request.', 'digest');
-    return { id, approved, digest, ...(reason !== undefined && { reason }), ...(for_run !== undefined && { for_run }) };
+    return {
+      ...signed,
+      approved,
+      digest,
+      ...(reason !== undefined && { reason }),
+      ...(for_run !== undefined && { for_run }),
+    };
   });
 }
 

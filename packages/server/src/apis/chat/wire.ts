@@ -85,17 +85,17 @@ export interface ApprovalRequest {
 /** What a person has to answer: an approval has a digest, a question a prompt. */
 export type AskRequest = ApprovalRequest | QuestionRequest;
 
-/** An answer of a person. `id`: of the request. */
-export type ChatAnswer =
+/** An answer of a person. `id`: of the request. `signature`: for `verifyAnswer`, and not stored. */
+export type ChatAnswer = { readonly id: string; readonly signature?: string } & (
   | {
-      readonly id: string;
       readonly approved: boolean;
       readonly digest: string;
       readonly reason?: string;
       /** Later calls of the tool that touch nothing else are allowed too, in the rest of the conversation. */
       readonly for_run?: boolean;
     }
-  | { readonly id: string; readonly answer: unknown };
+  | { readonly answer: unknown }
+);
 
 /** A decision about a call that people were asked about, or that the policy denied. */
 export interface CallDecision {

@@ -22,7 +22,7 @@ import {
   type NumberParameter,
   type Query,
 } from '../../parse/query.ts';
-import { jsonObject, list, textOr, validateBody, variants } from '../../parse/validate.ts';
+import { jsonObject, list, signature, textOr, validateBody, variants } from '../../parse/validate.ts';
 import { wireTrace, wireTraceSummary } from './traces.ts';
 import type { RunChange } from './run-changes.ts';
 import type { ForkRequest, RunDetails, Runs } from './runs.ts';
@@ -455,6 +455,9 @@ const text = z.string().min(1);
 const inputBody = z.strictObject({ input: text });
 const liftBody = z.strictObject({ source: text.max(200) });
 
+/** What all answers have. */
+const answered = { effect: text, signature: signature.optional() };
+
 const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.strictObject({
   answers: list(
     variants(
@@ -463,16 +466,16 @@ const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.st
       [
         z.strictObject({
           type: z.literal('approval'),
-          effect: text,
+          ...answered,
           digest: text,
           approved: z.boolean(),
           reason: z.string().optional(),
           for_run: z.boolean().optional(),
         }),
-        z.strictObject({ type: z.literal('answer'), effect: text, value: z.unknown() }),
+        z.strictObject({ type: z.literal('answer'), ...answered, value: z.unknown() }),
         z.strictObject({
           type: z.literal('result'),
-          effect: text,
+          ...answered,
           content: textOr(z.string(), list(jsonObject, { expected: 'a text or a list of content blocks', max: 100 })),
           is_error: z.boolean().optional(),
           error_type: text.optional(),
@@ -485,7 +488,11 @@ const answersBody: z.ZodType<{ readonly answers: readonly WireAnswer[] }> = z.st
   ),
 });
 
-function answerOf(answer: WireAnswer): Answer {
+function answerOf({ signature: given, ...answer }: WireAnswer): Answer {
+  return { ...unsignedAnswer(answer), ...(given !== undefined && { signature: given }) };
+}
+
+function unsignedAnswer(answer: WireAnswer): Answer {
   switch (answer.type) {
     case 'approval': {
       const { type, effect, digest, approved, reason, for_run: forRun } = answer;

@@ -65,19 +65,18 @@ export type WireWaiting = {
   | { readonly type: 'parked'; readonly on: string; readonly wake_at: number | null }
 );
 
-export type WireAnswer =
+/** `signature`: for `verifyAnswer`, and not stored. */
+export type WireAnswer = { readonly effect: string; readonly signature?: string | undefined } & (
   | {
       readonly type: 'approval';
-      readonly effect: string;
       readonly digest: string;
       readonly approved: boolean;
       readonly reason?: string | undefined;
       readonly for_run?: boolean | undefined;
     }
-  | { readonly type: 'answer'; readonly effect: string; readonly value: unknown }
+  | { readonly type: 'answer'; readonly value: unknown }
   | {
       readonly type: 'result';
-      readonly effect: string;
       /** A text, or content blocks as the entries of runs have them. */
       readonly content: string | readonly object[];
       readonly is_error?: boolean | undefined;
@@ -85,7 +84,8 @@ export type WireAnswer =
       readonly error_type?: string | undefined;
       readonly exit_code?: number | undefined;
       readonly stderr?: string | undefined;
-    };
+    }
+);
 
 export interface WireEntryPage {
   readonly object: 'list';
