@@ -26,6 +26,8 @@ const MAX_OPEN = 128;
 /** Longer commands are analysed in a worker, and so are those for which folders have to be listed. */
 const MAX_SHORT = 4000;
 const MAX_MS = 3000;
+/** With the time until a thread is free and has started, which a busy machine needs. */
+const MAX_WAIT_MS = 30_000;
 const CACHE_SIZE = 256;
 
 /** Finds out what a command would do, in this thread. Prefer `commandAnalyser` where others would have to wait. */
@@ -58,7 +60,7 @@ export function commandAnalyser(given: CommandOptions): NonNullable<Analysers['c
 
 async function inWorker(command: string, options: CommandOptions): Promise<CommandFacts> {
   try {
-    return await runJob('commandFacts', { command, options }, AbortSignal.timeout(MAX_MS));
+    return await runJob('commandFacts', { command, options }, AbortSignal.timeout(MAX_WAIT_MS), MAX_MS);
   } catch {
     return uncheckedFacts('its analysis takes too long');
   }

@@ -13,11 +13,12 @@ import type { evaluateAll } from '../workflows/expressions.ts';
 import { applyEdits } from '../files/text-edits.ts';
 
 /** The parser and the rules are loaded only for commands: other jobs start sooner without them. */
-async function commandFacts(input: {
-  readonly command: string;
-  readonly options: CommandOptions;
-}): Promise<CommandFacts> {
+async function commandFacts(
+  input: { readonly command: string; readonly options: CommandOptions },
+  begin: () => void,
+): Promise<CommandFacts> {
   const analysis = await import('../commands/command-facts.ts');
+  begin();
   return analysis.commandFacts(input.command, input.options);
 }
 
