@@ -61,6 +61,13 @@ describe.runIf(needs('bubblewrap', engine !== undefined))('sandboxed', () => {
     expect(text).toBe('500\n');
   });
 
+  it('lets no program hold up others that open a file', async () => {
+    writeFileSync(join(folder, 'a.txt'), 'text');
+    const lease = 'import fcntl, os; fcntl.fcntl(os.open("a.txt", os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_WRLCK)';
+    const { text } = await run(opened(), `/usr/bin/python3 -c '${lease}'`);
+    expect(text).toContain('PermissionError');
+  });
+
   it('shares /tmp, the home folder and the loopback within a room only', async () => {
     const exec = opened();
     const [room, other] = await Promise.all([exec.sandbox!.openRoom(), exec.sandbox!.openRoom()]);

@@ -8,6 +8,7 @@ interface Numbers {
   readonly arch: number;
   readonly clone: number;
   readonly ioctl: number;
+  readonly fcntl: number;
   readonly fallocate: number;
   readonly socket: number;
   /** Fail with EPERM. */
@@ -44,6 +45,7 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
     arch: 0xc000003e,
     clone: 56,
     ioctl: 16,
+    fcntl: 72,
     fallocate: 285,
     socket: 41,
     // ptrace, process_vm_readv and _writev, kcmp, add_key, request_key, keyctl, unshare, setns, mount, umount2, pivot_root,
@@ -69,6 +71,7 @@ const NUMBERS: Readonly<Partial<Record<string, Numbers>>> = {
     arch: 0xc00000b7,
     clone: 220,
     ioctl: 29,
+    fcntl: 25,
     fallocate: 47,
     socket: 198,
     refused: [
@@ -94,6 +97,11 @@ const FAKED_INPUT = [0x5412, 0x541c];
  * before anybody has looked. Programs write instead.
  */
 const RESERVATIONS = [0x40305828, 0x4030582a, 0x40305839];
+/**
+ * F_SETLEASE and F_SETDELEG: whoever opens the file has to wait then, for up to 45 seconds. That may be Treadle, or with a file of the system,
+ * which root owns, everybody.
+ */
+const LEASES = [1024, 1040];
 /** AF_UNIX, AF_INET, AF_INET6, AF_NETLINK. Others, such as AF_VSOCK, do not belong to a network namespace. */
 const FAMILIES = [1, 2, 10, 16];
 
@@ -111,7 +119,7 @@ const ARGUMENT = (index: number): number => 16 + 8 * index;
 export function systemCallFilter(architecture: string = process.arch): Buffer | undefined {
   const numbers = NUMBERS[architecture];
   if (!numbers) return undefined;
-  const { arch, clone, ioctl, fallocate, socket, refused, modes } = numbers;
+  const { arch, clone, ioctl, fcntl, fallocate, socket, refused, modes } = numbers;
   const program: Instruction[] = [
     load(ARCH),
     skipIf(arch, 1),
@@ -129,6 +137,7 @@ export function systemCallFilter(architecture: string = process.arch): Buffer | 
       ...FAKED_INPUT.flatMap((request) => endIf(request, EPERM)),
       ...RESERVATIONS.flatMap((request) => endIf(request, EOPNOTSUPP)),
     ]),
+    ...checked(fcntl, [load(ARGUMENT(1)), ...LEASES.flatMap((command) => endIf(command, EPERM))]),
     ...checked(socket, [load(ARGUMENT(0)), ...FAMILIES.flatMap((family) => endIf(family, ALLOW)), end(EPERM)]),
     ...Object.entries(modes).flatMap(([name, number]) => {
       const { mode, flags }: { mode: number; flags?: number } = MODE_CALLS[name as keyof typeof MODE_CALLS];
@@ -177,6 +186,7 @@ export function ociFilter(): string {
       ...[...FAKED_INPUT, ...RESERVATIONS].map((request) =>
         refused(['ioctl'], [{ index: 1, value: request, op: 'SCMP_CMP_EQ' }]),
       ),
+      ...LEASES.map((command) => refused(['fcntl'], [{ index: 1, value: command, op: 'SCMP_CMP_EQ' }])),
       ...otherFamilies.map((family) => refused(['socket'], [{ index: 0, value: family, op: 'SCMP_CMP_EQ' }])),
       refused(['socket'], [{ index: 0, value: lastFamily, op: 'SCMP_CMP_GE' }]),
     ],
