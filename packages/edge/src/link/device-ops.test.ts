@@ -32,6 +32,12 @@ afterEach(async () => {
   [link, agent] = [undefined, undefined];
 });
 
+async function goAway(): Promise<void> {
+  await agent!.close(0);
+  agent = undefined;
+  while (link!.device('pi')!.status !== 'offline') await new Promise((done) => setImmediate(done));
+}
+
 /** A device with the files and programs of this machine, and its operations over MQTT. */
 async function overMqtt(
   machine: Ops,
@@ -129,10 +135,27 @@ describe('files of a device', () => {
 
   it('fail if the device goes away, and nobody knows whether a change took effect', async () => {
     const { files } = await overMqtt(local(join(place.base(), 'work')));
-    await agent!.close(0);
-    while (link!.device('pi')!.status !== 'offline') await new Promise((done) => setImmediate(done));
+    await goAway();
     await expect(files.write('x', 'y')).rejects.toMatchObject({ code: 'EHOSTDOWN' });
-    agent = undefined;
+  });
+
+  it('are judged when the device is back, if its calls wait for it', async () => {
+    const work = join(place.base(), 'work');
+    await overMqtt(local(work), undefined, { onOffline: 'wait' });
+    const first = link!;
+    await goAway();
+    const judged = devicePlaces(first)({ type: 'device', name: 'pi' })!.path!('good');
+    await overMqtt(local(work));
+    expect(await judged).toMatchObject({ target: join(work, 'src/a.txt') });
+    const other = link!;
+    await goAway();
+    await expect(devicePlaces(other)({ type: 'device', name: 'pi' })!.path!('good')).rejects.toThrow(
+      'The device "pi" is offline (it was shut down).',
+    );
+    await expect.poll(() => first.device('pi')!.status).toBe('offline');
+    const closed = devicePlaces(first)({ type: 'device', name: 'pi' })!.path!('good');
+    const [rejected] = await Promise.allSettled([closed, first.close()]);
+    expect(rejected).toMatchObject({ reason: { message: expect.stringContaining('is offline') } });
   });
 
   it('are judged with the facts of the device', async () => {

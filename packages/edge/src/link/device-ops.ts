@@ -25,6 +25,8 @@ import { EdgeError, type EdgeLink } from './link.ts';
  * 3. The output of a program is pulled while somebody reads it, so the program waits for its reader.
  */
 
+/** For a device that is away, if nothing else is configured. */
+export const WAIT_MS = 3_600_000;
 /** For one operation. Questions about programs wait on the device for up to 15 seconds. */
 const OPERATION_MS = 30_000;
 
@@ -50,6 +52,14 @@ function operating(link: EdgeLink, device: string): Operate {
       throw operationError(error, device);
     }
   };
+}
+
+/** A call that waits for its device is judged when the device is back: without it, nobody knows what the call would touch. */
+async function whenHere(link: EdgeLink, device: string): Promise<void> {
+  const { onOffline = 'error', waitMs = WAIT_MS } = link.optionsOf(device);
+  if (await link.whenReady(device, onOffline === 'wait' ? waitMs : 0)) return;
+  const { reason } = link.device(device) ?? {};
+  throw new EdgeError('offline', `The device "${device}" is offline${reason === undefined ? '' : ` (${reason})`}.`);
 }
 
 /** The error as it would be on this machine. */
@@ -258,7 +268,10 @@ export function devicePlaces(link: EdgeLink): (place: Place) => PlaceAnalysers |
     const capabilities = type === 'device' ? link.device(name)?.capabilities : undefined;
     if (capabilities?.folder === undefined) return undefined;
     const { folder, home, ops } = capabilities;
-    const operate = operating(link, name);
+    const operate = async <T>(op: string, args: object): Promise<T> => {
+      await whenHere(link, name);
+      return operating(link, name)<T>(op, args);
+    };
     return {
       folder,
       ...(home !== undefined && { home }),

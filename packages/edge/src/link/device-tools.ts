@@ -18,7 +18,7 @@ import { builtInTools } from '../device/tools.ts';
 import type { OfferedTool } from '../protocol/capabilities.ts';
 import type { Fields } from '../protocol/message.ts';
 import { reportFrom } from '../protocol/report.ts';
-import { deviceOps } from './device-ops.ts';
+import { deviceOps, WAIT_MS } from './device-ops.ts';
 import { EdgeError, NO_BROKER, type DeviceView, type EdgeLink, type ReceivedReport, type Reported } from './link.ts';
 import { offlineOutput, otherLedgerOutput, outputOf, type ReportedCall } from './results.ts';
 
@@ -40,7 +40,6 @@ import { offlineOutput, otherLedgerOutput, outputOf, type ReportedCall } from '.
 /** How much longer the call is waited for here than on the device. */
 const MARGIN_MS = 3_000;
 const TIMEOUT_MS = 30_000;
-const WAIT_MS = 3_600_000;
 /** A question about a call. */
 const QUERY_MS = 5_000;
 /** When a run is resumed to ask about a device that is away: soon at first, later less often. */

@@ -470,6 +470,7 @@ class Link implements EdgeLink {
       if (device.acks.size > 0) this.#sendAcks(device);
     }
     for (const { settle } of this.#waiters.values()) settle({ type: 'aborted' });
+    this.#changed('');
     await this.#client.close();
   }
 
@@ -482,7 +483,7 @@ class Link implements EdgeLink {
         done(value);
       };
       const cancelTimer = this.#clock.timer(timeoutMs, () => end(isTrue()));
-      const stop = this.onChange(() => isTrue() && end(true));
+      const stop = this.onChange(() => (isTrue() || this.#isClosed) && end(isTrue()));
     });
   }
 
