@@ -52,7 +52,10 @@ async function tempStore(): Promise<TempStores> {
 storeContract('PostgreSQL', tempStore, CASES);
 
 test('the lease of another machine with the same name is kept until it expires', async () => {
-  const one = await database.open({ holder: { host: 'box', pid: 7, startedAt: 'boot-1 70', place: 'boot-1' } });
+  const one = await database.open({
+    holder: { host: 'box', pid: 7, startedAt: 'boot-1 70', place: 'boot-1' },
+    leaseTtlMs: 600_000,
+  });
   const other = await database.open({ holder: { host: 'box', pid: 7, startedAt: 'boot-2 70', place: 'boot-2' } });
   const unknown = await database.open({ holder: { host: 'box', pid: 2 ** 22 + 1 } });
   const lease = await one.acquire('a');
@@ -81,6 +84,23 @@ test('a lease whose token is given again, as after a restore to the past, can ne
   await after.streams.append('s', 1, [{}], lease);
   await lease.release();
   await database.clear();
+});
+
+test('leases that are acquired in a transaction that conflicts with another one are given', async () => {
+  const store = await database.open({ leaseTtlMs: 600_000 });
+  await query(`
+    CREATE SEQUENCE conflicts;
+    CREATE FUNCTION conflict() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN IF nextval('conflicts') = 1 THEN RAISE 'deadlock detected' USING ERRCODE = 'deadlock_detected'; END IF; RETURN NULL; END $$;
+    CREATE TRIGGER conflict BEFORE INSERT ON heads FOR EACH STATEMENT EXECUTE FUNCTION conflict()`);
+  try {
+    const leases = await Promise.all(['a', 'b'].map((runId) => store.acquire(runId)));
+    await Promise.all(leases.map((lease) => store.append(lease.runId, [entry(0)], lease)));
+    await Promise.all(leases.map((lease) => lease.release()));
+  } finally {
+    await query('DROP FUNCTION conflict CASCADE; DROP SEQUENCE conflicts');
+    await database.clear();
+  }
 });
 
 test.each([-1, 1])('the clock of the database decides whether a lease has expired: %i hours later', async (hours) => {

@@ -3,7 +3,7 @@ import { TreadleError, type Lease } from '@treadle/core';
 import { leaseLost, runDriven, storeClosed, type Driver } from '../records/errors.ts';
 import { bytes, text, type Database } from './connection.ts';
 import { openDrivenRuns, type DrivenRuns } from './driven-runs.ts';
-import { isDisconnected, storeError } from './failure.ts';
+import { isConflict, isDisconnected, storeError } from './failure.ts';
 import { openHeldLeases, type HeldLease } from './held-leases.ts';
 import { driverOf, findHead, type HeadRow, type LeaseOptions } from './lease-rows.ts';
 import type { Job, Jobs, Kind, RunQueue } from './run-queue.ts';
@@ -100,8 +100,9 @@ export function openLeases(db: Database, queue: () => RunQueue, options: LeaseOp
       ]);
       found = new Map(rows.map(({ run, token }) => [text(run), token]));
     } catch (error) {
-      // Whatever it was, each of them finds out.
-      if (!isDisconnected(error)) return jobs.forEach(({ reject }) => reject(storeError(error, db.location)));
+      // Whatever it was, each of them finds out. One that conflicts with those of other processes is performed again.
+      if (!isDisconnected(error) && !isConflict(error))
+        return jobs.forEach(({ reject }) => reject(storeError(error, db.location)));
     }
     await Promise.all(
       jobs.map(async (job) => {
