@@ -62,7 +62,7 @@ async function accepts(port: number): Promise<boolean> {
 }
 
 async function open(): Promise<PostgresStore> {
-  return cleanUp.adopt(await postgresStore(url, { connections: 6 }), (store) => store.close());
+  return cleanUp.adopt(await postgresStore(url, { connections: 6, leaseTtlMs: 60_000 }), (store) => store.close());
 }
 
 test.runIf(needs('PgBouncer', hasPgBouncer))(
