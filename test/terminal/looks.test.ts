@@ -89,7 +89,7 @@ test('an image is a line', async () => {
 test('Ctrl+O shows what was folded: reasoning, and calls with all of their arguments and results', async () => {
   await all.play.write('long.txt', Array.from({ length: 60 }, (_, index) => `row ${index}`).join('\n'));
   const shown = await all.open([
-    { reasoning: 'First I look.', calls: [{ name: 'read', arguments: '{"path":"long.txt"}' }] },
+    { reasoning: 'First I look. '.repeat(10), calls: [{ name: 'read', arguments: '{"path":"long.txt"}' }] },
     { text: ['ok'] },
   ]);
   shown.say('go');
@@ -102,6 +102,8 @@ test('Ctrl+O shows what was folded: reasoning, and calls with all of their argum
   shown.type('g');
   await shown.shows('First I look.');
   expect(shown.screen()).toContain('path: long.txt');
+  // Between words.
+  expect(shown.screen()).toMatch(/^ {2}First I look\. .*(First|I|look\.)\n {2}(First|I|look\.) /m);
   shown.type('q');
   await shown.hides('First I look.');
   expect(shown.all()).toContain('> go');

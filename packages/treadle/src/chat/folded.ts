@@ -13,12 +13,12 @@ export const MAX_FOLDED = 200;
 /** Everything that was folded: reasoning, and calls with their arguments and results, in their order. */
 export function foldedLines(folded: readonly Folded[], width: number): readonly Line[] {
   if (folded.length === 0) return [lineOf('There was no call and no reasoning yet.', 'dim')];
-  const block = (text: string): readonly Line[] =>
+  const block = (text: string, breaks: 'spaces' | 'anywhere' = 'anywhere'): readonly Line[] =>
     printable(text)
       .split('\n')
-      .flatMap((line) => wrapLine([span(`  ${line}`)], width, { indent: 2, breaks: 'anywhere' }));
+      .flatMap((line) => wrapLine([span(`  ${line}`)], width, { indent: 2, breaks }));
   return folded.flatMap((one) => {
-    if (one.type === 'reasoning') return [lineOf('Reasoning', 'bold'), ...block(one.text), []];
+    if (one.type === 'reasoning') return [lineOf('Reasoning', 'bold'), ...block(one.text, 'spaces'), []];
     const { number, call, answered, reported, changes = [] } = one.call;
     const given = argumentsOf(call);
     const args = given
@@ -31,7 +31,7 @@ export function foldedLines(folded: readonly Folded[], width: number): readonly 
         : [lineOf('Output so far:', 'dim'), ...block(reported.trimEnd())];
     return [
       [span(`#${number} `, 'dim'), span(exactLine(call.name), 'bold')],
-      ...args.flatMap(block),
+      ...args.flatMap((arg) => block(arg)),
       ...result,
       ...changes,
       [],
