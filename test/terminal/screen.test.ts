@@ -218,6 +218,44 @@ describe('the prompt', () => {
     expect(await shown.exit).toBe(0);
   });
 
+  describe('Ctrl-G edits it with the editor of the user', () => {
+    const withEditor = (edit: (file: string, text: string) => Promise<number>): Promise<Opened> =>
+      open([{ text: ['Received.'] }], {
+        env: { EDITOR: 'my-editor --wait' },
+        io: {
+          async runOnTerminal(command) {
+            const [, file] = /^my-editor --wait "(.*)"$/.exec(command)!;
+            return edit(file!, await readFile(file!, 'utf8'));
+          },
+        },
+      });
+
+    test('and takes what was written', async () => {
+      let edited = '';
+      const shown = await withEditor(async (file, text) => {
+        edited = file;
+        await writeFile(file, `${text} two\nthree\n`);
+        return 0;
+      });
+      shown.type('one\u0007');
+      await shown.shows('> one two\n  three');
+      expect(existsSync(edited)).toBe(false);
+      shown.type('\r');
+      await shown.shows('Received.');
+      expect(server.requests[0]!.messages.at(-1)).toMatchObject({ content: 'one two\nthree' });
+      await shown.leave();
+    });
+
+    test('and keeps it if the editor fails', async () => {
+      const shown = await withEditor(async () => 3);
+      shown.type('one\u0007');
+      await shown.shows('The editor (my-editor --wait) ended with 3');
+      expect(shown.screen()).toContain('> one');
+      shown.type(`${CTRL_C}${CTRL_D}`);
+      expect(await shown.exit).toBe(0);
+    });
+  });
+
   test('Ctrl-C clears it, and leaves at the second time without a text', async () => {
     const shown = await open([]);
     shown.type('some words');

@@ -1,5 +1,7 @@
+import { messageOf } from '@treadle/core';
 import type { Key } from '../screen/keys.ts';
 import { PASTE_OFF, PASTE_ON } from '../terminal/paste.ts';
+import { editOutside } from './external-editor.ts';
 import { choicePanel } from './question-panel.ts';
 import { foldedLines } from './folded.ts';
 import { openPages } from './screen-asking.ts';
@@ -13,6 +15,7 @@ export function promptKeys({ io, options }: ScreenState): readonly (readonly [st
     ['Tab', 'Complete /commands, their arguments and @files'],
     ['Esc', `Stop the run${options.rewind ? '; twice without a run: edit an earlier message in a fork' : ''}`],
     ...(options.togglePlan ? ([['Shift+Tab', 'Plan first, or not']] as const) : []),
+    ...(io.runOnTerminal ? ([['Ctrl+G', 'Write the message with $VISUAL or $EDITOR']] as const) : []),
     ['Ctrl+O', 'Show reasoning, and calls with their arguments and all of their output'],
     ...(io.stop ? ([['Ctrl+Z', 'Stop the chat; fg in the shell continues it']] as const) : []),
   ];
@@ -46,20 +49,38 @@ export function pressBeyond(
     else prompt.editor.press('delete');
   } else if (name === 'ctrl-l') screen.clear();
   else if (name === 'ctrl-z') stopProcess(state, pauseKeys);
+  else if (name === 'ctrl-g') editMessage(state, pauseKeys);
   else if (name === 'ctrl-o') openPages(state, (columns) => foldedLines(folded, columns), { atEnd: true });
 }
 
-/** Gives the terminal back to the shell, until it continues the chat. */
-function stopProcess({ io, screen }: ScreenState, pauseKeys: () => () => void): void {
-  if (!io.stop) return;
+/** Gives the terminal away until the returned function is called. */
+function leaveTerminal({ io, screen }: ScreenState, pauseKeys: () => () => void): () => void {
   const showAgain = screen.suspend();
   const readAgain = pauseKeys();
   io.stdout.write(PASTE_OFF);
-  io.stop(() => {
+  return () => {
     io.stdout.write(PASTE_ON);
     readAgain();
     showAgain();
-  });
+  };
+}
+
+/** The shell has the terminal until it continues the chat. */
+function stopProcess(state: ScreenState, pauseKeys: () => () => void): void {
+  if (state.io.stop) state.io.stop(leaveTerminal(state, pauseKeys));
+}
+
+/** Edits the message with the editor of the user. */
+function editMessage(state: ScreenState, pauseKeys: () => () => void): void {
+  const { io, prompt } = state;
+  const { env, runOnTerminal } = io;
+  if (!runOnTerminal || activePanel(state) !== prompt) return;
+  const back = leaveTerminal(state, pauseKeys);
+  void editOutside(prompt.editor.whole(), { env, runOnTerminal })
+    .then(prompt.editor.set, (error: unknown) => {
+      state.hint = messageOf(error);
+    })
+    .finally(back);
 }
 
 function pressEscape(state: ScreenState): void {

@@ -22,6 +22,8 @@ export interface Io {
    * the system cannot.
    */
   stop?(listener: () => void): void;
+  /** Lets a command of the shell have the terminal until it ends. Returns its exit code. */
+  runOnTerminal?(command: string): Promise<number>;
   /** Ends the process immediately. */
   quit(code: number): void;
 }

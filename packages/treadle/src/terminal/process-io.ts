@@ -34,8 +34,17 @@ export function processIo(): Io {
       outlivesReaders = true;
     },
     quit: (code) => process.exit(code),
+    runOnTerminal,
     ...(process.platform !== 'win32' && { stop }),
   };
+}
+
+async function runOnTerminal(command: string): Promise<number> {
+  const { spawn } = await import('node:child_process');
+  return new Promise((resolve, reject) => {
+    const child = spawn(command, { stdio: 'inherit', shell: true });
+    child.once('error', reject).once('exit', (code) => resolve(code ?? EXIT.failed));
+  });
 }
 
 /** Timers wait while the process is stopped. It is not stopped if no shell could continue it. */
