@@ -755,6 +755,17 @@ describe('the first lines', () => {
   });
 });
 
+test('what a newcomer reads first is broken between words', async () => {
+  server = await scriptedOpenAi([]);
+  const shown = onScreen(['chat'], play.folder, { size: { columns: 60, rows: 24 } });
+  await shown.shows(/^> *$/m);
+  expect(shown.all()).toMatch(
+    /^No API key and no configured model: this is the demo model,\nwhich follows a few fixed rules\.\n/,
+  );
+  shown.type(CTRL_D);
+  expect(await shown.exit).toBe(0);
+});
+
 test('the name alone starts a chat, also with flags', async () => {
   server = await scriptedOpenAi([]);
   const shown = onScreen(['--model', 'scripted', '--base-url', server.baseURL], play.folder);

@@ -101,8 +101,11 @@ export const chatCommand: Command = defineCommand({
             .map(lineText)
             .join('\n')
         : text;
-    // Notices may have commands to copy, which the terminal wraps.
-    for (const text of session.notices) if (!shownBelow.includes(text)) io.stderr.write(`${text}\n`);
+    // The terminal wraps lines with commands, which can be copied then.
+    const noticeLine = (line: string): string => (/ --|treadle /.test(line) ? line : inLines(line));
+    for (const text of session.notices) {
+      if (!shownBelow.includes(text)) io.stderr.write(`${text.split('\n').map(noticeLine).join('\n')}\n`);
+    }
     const { context, options } = session;
     io.stdout.write(`${inLines(`Treadle ${version()}, model ${options.model.id}, in ${context.folder}`)}\n`);
     if (onTerminal) {
