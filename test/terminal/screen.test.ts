@@ -373,6 +373,31 @@ describe('a decision', () => {
     await shown.exit;
   });
 
+  test('always holds in the conversation, also when it is continued, and not in another one', async () => {
+    const write: Step = { calls: [{ name: 'write', arguments: '{"path":"a.txt","content":"x","overwrite":true}' }] };
+    const said: Step = { text: ['Written.'] };
+    const first = await open([write, said, write, said]);
+    first.say('go');
+    await first.shows('a always in this conversation');
+    first.type('a');
+    await first.shows('Written.');
+    first.say('again');
+    await first.shows(/Written\.[^]*Written\./);
+    await first.leave();
+    await server.close();
+    const second = await open([write, said, write, said], { args: ['--continue'] });
+    second.say('again');
+    await second.shows(/> again[^]*> again[^]*Written\./);
+    second.say('/clear');
+    await second.shows('is empty');
+    expect(second.all()).not.toContain('Allow it?');
+    second.say('in another one');
+    await second.shows('Allow it?');
+    second.type('n\r');
+    await second.shows(/Written\.[^]*not approved[^]*Written\./);
+    await second.leave();
+  });
+
   test('Ctrl-C cancels the run, and the chat continues with a valid history', async () => {
     const shown = await open([READ, { text: ['Fine.'] }], { args: ['--ask'] });
     shown.say('look');
