@@ -103,6 +103,32 @@ test.each([1, 13])('a long paragraph is settled in full rows while it arrives, i
 });
 
 test.each([
+  ['Chinese', '漢字かな'.repeat(200)],
+  ['one word', 'x'.repeat(800)],
+])('so is a paragraph without spaces: %s', (_, text) => {
+  const stream = markdownStream();
+  const lines = [];
+  let most = 0;
+  for (const char of text) {
+    lines.push(...stream.add(char, OPTIONS));
+    most = Math.max(most, stream.tail(OPTIONS).length);
+  }
+  expect(most).toBeLessThan(14);
+  lines.push(...stream.end(OPTIONS));
+  const whole = markdownStream();
+  expect(lines).toEqual([...whole.add(text, OPTIONS), ...whole.end(OPTIONS)]);
+});
+
+test('a line that cannot be settled does not grow without an end, and loses nothing', () => {
+  const text = '[😀'.repeat(10_000);
+  const stream = markdownStream();
+  const lines = [];
+  for (let at = 0; at < text.length; at += 1_000) lines.push(...stream.add(text.slice(at, at + 1_000), OPTIONS));
+  expect(stream.tail(OPTIONS).map(lineText).join('').length).toBeLessThan(10_000);
+  expect([...lines, ...stream.end(OPTIONS)].map(lineText).join('')).toBe(text);
+});
+
+test.each([
   ['a style', '**', '**'],
   ['a link', '[', '](http://x.example/)'],
 ])('%s over many rows is whole', (_, before, after) => {

@@ -19,6 +19,8 @@ export interface MarkdownStream {
 /** A block with more source than this is settled in parts. */
 const MAX_TAIL_CHARS = 2_000;
 const MAX_TAIL_LINES = 12;
+/** A line of more characters without a space is cut, although that can be seen. */
+const MAX_LINE_CHARS = 8_000;
 /** A paragraph of more rows is settled row by row, so that its beginning can be read while it is being written. */
 const MAX_TAIL_ROWS = 6;
 /** What may be the beginning of a style or a link, whose end has not arrived. */
@@ -85,13 +87,17 @@ export function markdownStream(): MarkdownStream {
     if (head !== '' || token?.type !== 'paragraph' || others.length > 0) return [];
     const rowsOf = (text: string): readonly Line[] => blocksLines(blocks(text), options);
     const rows = rowsOf(source);
+    const isOpen = (line: Line): boolean => OPEN_MARK.test(lineText(line));
+    if (rows.slice(0, 1).some(isOpen)) return [];
     const spaces = [...source.matchAll(/ (?=[^ ])/g)].map(({ index }) => index + 1);
+    // Chinese and Japanese have none.
+    const places = spaces.length < rows.length ? [...source.matchAll(/(?!^)./gsu)].map(({ index }) => index) : spaces;
     for (let count = rows.length - 2; count > 0; count--) {
-      const end = spaces[lastIndexWhere(spaces, (at) => rowsOf(source.slice(0, at)).length <= count)];
+      const end = places[lastIndexWhere(places, (at) => rowsOf(source.slice(0, at)).length <= count)];
       if (end === undefined) continue;
       const [first, rest] = [rowsOf(source.slice(0, end)), rowsOf(source.slice(end))];
       if (!isDeepStrictEqual([...first, ...rest], rows)) continue;
-      if (first.some((line) => OPEN_MARK.test(lineText(line)))) continue;
+      if (first.some(isOpen)) continue;
       const lines = settle(blocks(source.slice(0, end)), options);
       source = source.slice(end);
       goesOn = true;
@@ -110,8 +116,9 @@ export function markdownStream(): MarkdownStream {
   /** Settles whole lines. What follows is read after `nextHead`, and after some of the lines before it. */
   const cut = (nextHead: string, options: MarkdownOptions, context = 0): readonly Line[] => {
     const all = head + source;
-    // A line without an end is cut at a space.
-    const end = all.lastIndexOf('\n') + 1 || (nextHead === '' ? all.lastIndexOf(' ') + 1 : 0);
+    // A line without an end is cut at a space, and a very long one without spaces anywhere.
+    const inLine = nextHead === '' ? all.lastIndexOf(' ') + 1 || (all.length > MAX_LINE_CHARS ? wholeEnd(all) : 0) : 0;
+    const end = all.lastIndexOf('\n') + 1 || inLine;
     if (end <= nextHead.length || end <= head.length) return [];
     const lines = settle(blocks(all.slice(0, end)), options);
     source = all.slice(end);
@@ -162,6 +169,11 @@ function lastIndexWhere<Value>(values: readonly Value[], holds: (value: Value) =
     else to = middle - 1;
   }
   return from;
+}
+
+/** The end of a text, or before the first half of a character whose second one has not arrived. */
+function wholeEnd(text: string): number {
+  return /[\ud800-\udbff]$/.test(text) ? text.length - 1 : text.length;
 }
 
 /** How many lines of a block are those of its head. */
