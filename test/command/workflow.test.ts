@@ -189,4 +189,34 @@ steps:
     );
     expect(resumed).toMatchObject({ code: 0, stdout: expect.stringContaining('{"ok":{"approved":true}}') });
   });
+
+  test('forks a run from a step, with the current definition and other inputs', async () => {
+    const define = (last: string): Promise<void> =>
+      file(
+        'flow.yaml',
+        `description: x
+inputs: { who: { type: string, default: Ada } }
+steps:
+  - { id: one, action: run_tool, tool: glob, inputs: { pattern: "*.txt" } }
+  - { id: two, action: ${last}, depends_on: one }
+  - { id: three, action: transform, value: "\${{ string(steps.two.output) + ' for ' + inputs.who }}" }
+outputs: { three: "\${{ steps.three.output }}" }
+`,
+      );
+    const store = ['--store', `sqlite:${join(play.folder, 'store.db')}`];
+    const outputOf = ({ stdout }: Printed): unknown => (JSON.parse(stdout) as { text: string }).text;
+    await define('transform, value: 2');
+    const first = await workflow('run', 'flow', ...TOOLS, ...store, '--json');
+    const { run_id: id } = JSON.parse(first.stdout) as { run_id: string };
+    await define('run_tool, tool: read, inputs: { path: notes.txt }');
+    const fork = (...args: readonly string[]): Promise<Printed> =>
+      command(['runs', 'fork', id, ...args, ...store], play.folder);
+    const current = await fork('--step', 'two', '--current-definition', '--input', '{"who": "Bob"}', '--json');
+    expect(current.stderr).not.toContain('Failed');
+    expect(outputOf(current)).toContain(`${play.nonce}`);
+    expect(outputOf(current)).toContain(' for Bob');
+    expect(outputOf(await fork('--step', 'three', '--json'))).toBe('{"three":"2 for Ada"}');
+    expect((await fork('--step', 'four')).stderr).toContain('has not come to a step "four"');
+    expect((await fork('--step', 'two', '--at', '1')).stderr).toContain('cannot be combined');
+  });
 });

@@ -64,13 +64,17 @@ steps:
 `;
 const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
 
+function workflowIn(text: string): NamedAgent {
+  const checked = checkWorkflow(parse(text) as Record<string, unknown>);
+  if (checked.type === 'invalid') throw new Error(JSON.stringify(checked.problems));
+  return checked.agent;
+}
+
+let agents: Map<string, NamedAgent>;
+
 function registry(): AgentRegistry {
-  const workflows = [PUBLISH, QUICK, LACKING].map((text) => {
-    const checked = checkWorkflow(parse(text) as Record<string, unknown>);
-    if (checked.type === 'invalid') throw new Error(JSON.stringify(checked.problems));
-    return checked.agent;
-  });
-  const agents = new Map<string, NamedAgent>([...workflows, WRITER].map((one) => [one.name, one]));
+  const workflows = [PUBLISH, QUICK, LACKING].map(workflowIn);
+  agents = new Map([...workflows, WRITER].map((one) => [one.name, one]));
   return { list: () => [...agents.values()], get: (name) => agents.get(name), onChange: () => () => {} };
 }
 
@@ -261,6 +265,57 @@ describe('the workflows API', () => {
     const started = events.find(({ type, step }) => type === 'tool_call_start' && step === 'ok');
     const approval = events.find(({ type }) => type === 'approval_request');
     expect(approval).toMatchObject({ step: 'ok', call_id: started!['id'] });
+  });
+
+  test('a run is forked from a step, with the current definition and with other inputs', async () => {
+    const server = await serve();
+    const define = (first: string, second: string): void => {
+      const text = `
+name: flow
+description: Two steps
+inputs: { who: { type: string, default: Ada } }
+steps:
+  - { id: one, action: run_tool, tool: note, inputs: { text: ${first} } }
+  - { id: long, action: condition, if: size(steps.one.output) > 100, then: [never] }
+  - { id: never, action: run_tool, tool: note, inputs: { text: never } }
+  - { id: two, action: run_tool, tool: note, inputs: { text: "${second} for \${{ inputs.who }}" }, depends_on: long }
+outputs: { text: "\${{ steps.two.output }}" }
+`;
+      agents.set('flow', workflowIn(text));
+    };
+    define('one', 'two');
+    const { run_id: id } = (await execute(server, 'flow', {})).body as unknown as Run;
+    const fork = (body: object) => server.send('POST', `/v1/runs/${id}/fork`, body);
+    const forked = async (body: object): Promise<string> => {
+      const made = await fork(body);
+      expect(made.status).toBe(200);
+      return (made.body as { id: string }).id;
+    };
+    const endOf = async (run: string, end: object): Promise<void> => {
+      await expect.poll(() => runOf(server, 'flow', run), POLL).toMatchObject(end);
+    };
+
+    define('one', 'other');
+    await endOf(await forked({ step: 'two' }), { output: { text: 'noted two for Ada' } });
+    await endOf(await forked({ step: 'two', definition: 'current' }), { output: { text: 'noted other for Ada' } });
+    expect(log).toEqual(['one', 'two for Ada', 'two for Ada', 'other for Ada']);
+    const input = JSON.stringify({ who: 'Bob' });
+    await endOf(await forked({ step: 'long', definition: 'current', input }), {
+      output: { text: 'noted other for Bob' },
+    });
+    expect(log.slice(4)).toEqual(['other for Bob']);
+    define('first', 'other');
+    const diverged = await forked({ step: 'two', definition: 'current' });
+    await endOf(diverged, { status: 'failed', error: { code: 'program_diverged' } });
+    await endOf(await forked({ step: 'one', definition: 'current' }), { output: { text: 'noted other for Ada' } });
+    expect(log.slice(5)).toEqual(['first', 'other for Ada']);
+
+    const refused = async (body: object, param: string): Promise<void> => {
+      expect(await fork(body)).toMatchObject({ status: 400, body: { error: { param } } });
+    };
+    await refused({ step: 'nothing' }, 'step');
+    await refused({ step: 'two', at: 0 }, 'step');
+    await refused({ step: 'two', definition: 'other' }, 'definition');
   });
 
   test('agents call workflows as tools', async () => {

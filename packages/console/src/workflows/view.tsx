@@ -177,8 +177,8 @@ function WorkflowRuns({ name, current }: { readonly name: string; readonly curre
         async (aborted) => {
           try {
             const { data } = await listRuns({ label: `agent=${name}`, limit: '50' }, aborted);
-            // Branches have the labels of their run.
-            runs.value = data.filter(({ parent }) => parent === null).slice(0, 20);
+            // Branches have the labels of their run. Forks have a parent too.
+            runs.value = data.filter(({ id, parent }) => !id.startsWith(`${parent}.`)).slice(0, 20);
             problem.value = undefined;
           } catch (error) {
             if (!aborted.aborted) problem.value = (error as Error).message;

@@ -30,6 +30,10 @@ export interface ForkChanges {
   readonly limits?: Limits & { readonly turns?: number };
   /** Replacements for results of calls before the fork point, by effect. */
   readonly results?: Readonly<Record<string, string | readonly ResultBlock[]>>;
+  /** In place of what the original was started with: `definition` of the options of a run. Plain JSON. */
+  readonly definition?: unknown;
+  /** The definition of the program that the fork uses: `program` of its model. It has to ask for the calls that the fork shares. */
+  readonly program?: unknown;
 }
 
 /**

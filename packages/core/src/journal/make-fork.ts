@@ -35,6 +35,8 @@ const CHANGES: KnownOptions = {
     input: 'string',
     limits: 'object',
     results: 'object',
+    definition: '',
+    program: '',
   } satisfies OptionNames<ForkChanges>,
   noun: 'change',
 };
@@ -119,8 +121,8 @@ export async function forkedEntries(options: ForkOptions): Promise<PlannedFork> 
 }
 
 /** Whether what follows the fork point may differ from the original. Lower limits do not make replies obsolete. */
-function isChanged({ model, instructions, tools, results, input }: ForkChanges): boolean {
-  return [model, instructions, tools, results, input].some((change) => change !== undefined);
+function isChanged({ limits: _, ...changes }: ForkChanges): boolean {
+  return Object.values(changes).some((change) => change !== undefined);
 }
 
 /** The facts about a tool that the run has. */
@@ -212,7 +214,15 @@ function forkedEvent(event: Event, newId: string, options: ForkOptions, maxChars
   if (event.type === 'run-started') {
     const rules = changes?.limits ? withLimits(event.rules, changes.limits) : event.rules;
     const trace = event.trace === undefined && { trace: traceOfFork(event) };
-    return { ...event, rules, runId: newId, parent: { runId, seq: at, at: clock.now(), ...trace } };
+    const { definition, program } = changes ?? {};
+    return {
+      ...event,
+      ...(definition !== undefined && { definition }),
+      ...(program !== undefined && { program }),
+      rules,
+      runId: newId,
+      parent: { runId, seq: at, at: clock.now(), ...trace },
+    };
   }
   const replacement = isResult(event) ? changes?.results?.[event.effect] : undefined;
   if (replacement === undefined || !isResult(event)) return event;

@@ -1,10 +1,11 @@
-import { TreadleError, type Model, type Policy, type Principal, type Tool } from '@treadle/core';
+import { TreadleError, type ForkChanges, type Model, type Policy, type Principal, type Tool } from '@treadle/core';
 import {
   agentBounds,
   agentHost,
   agentModel,
   agentRun,
   agentTools,
+  lackingParts,
   pinnedAgent,
   recordedAgent,
   type AgentHost,
@@ -112,6 +113,25 @@ function checkCalled(
     const message = `This key may not use the agent "${found.name}", which the agent "${name}" needs: it lacks the scope "agents:invoke:${found.name}".`;
     throw new ApiError(403, 'permission_error', message, { param: 'model', code: 'insufficient_scope' });
   }
+}
+
+/** What a fork records that uses the definition of a workflow as it is now. */
+export function currentWorkflow(
+  engine: AgentEngine,
+  name: string,
+  caller: PlannedAgent['caller'],
+): Required<Pick<ForkChanges, 'definition' | 'program' | 'tools'>> {
+  const agent = agentNamed(engine, name, caller.scopes);
+  checkCalled(agent, engine, caller);
+  const host = hostFor(engine, { caller });
+  const [lacking] = lackingParts(agent, host);
+  if (lacking)
+    throw badRequest(
+      `The workflow "${name}" cannot run here: ${lacking.path.join('.')}: ${lacking.message}`,
+      'definition',
+      'invalid_agent',
+    );
+  return { definition: agent, program: agentModel(agent, host).program, tools: agentTools(agent, host).tools };
 }
 
 /** Agents have models of the server, and not each other. */

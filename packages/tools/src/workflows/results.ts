@@ -2,8 +2,10 @@ import {
   childRuns,
   messagesOf,
   replay,
+  type AssistantPart,
   type Blobs,
   type Journal,
+  type JournalEntry,
   type RunStore,
   type Slot,
   type State,
@@ -70,6 +72,42 @@ export async function stepStatuses(journal: ListedJournal, runId: string, flow: 
     const { inputs = null, run = null } = called.get(id) ?? {};
     return { id, action, status, inputs, output, error, run: now?.run ?? run };
   });
+}
+
+/**
+ * The last entry before a step, or one that follows it, was begun; steps that began together with it begin again too. Undefined: the
+ * run has not come to it, or has no such step.
+ */
+export function entryBeforeStep(entries: readonly JournalEntry[], flow: Flow, step: string): number | undefined {
+  const { ids } = flow.top;
+  const withInner = (id: string): readonly string[] => [id, ...innerIds(flow, flow.steps.get(id)!)];
+  const at = ids.findIndex((id) => withInner(id).includes(step) || isFor(flow, id, step));
+  if (at < 0) return undefined;
+  const from = new Set(ids.slice(at).flatMap((id) => [...withInner(id), flow.steps.get(id)!.onError]));
+  const undos = new Set(ids.map((id) => flow.steps.get(id)!.undo));
+  let before: number | undefined;
+  for (const { seq, event } of entries) {
+    if (event.type !== 'model-replied' && event.type !== 'model-failed') continue;
+    const begun = event.type === 'model-failed' ? [] : event.content.flatMap(begunSteps);
+    const isEnd = event.type === 'model-failed' || !event.content.some(({ type }) => type === 'tool-call');
+    // What was undone cannot be gone on from.
+    if (begun.some((id) => undos.has(id))) return undefined;
+    if (isEnd || begun.some((id) => from.has(id))) return before ?? seq - 1;
+    // What is only calculated belongs to a step after those before it.
+    before = begun.length > 0 ? undefined : (before ?? seq - 1);
+  }
+  return undefined;
+}
+
+function isFor(flow: Flow, id: string, step: string): boolean {
+  const { onError, undo } = flow.steps.get(id)!;
+  return onError === step || undo === step;
+}
+
+function begunSteps(part: AssistantPart): readonly string[] {
+  if (part.type !== 'tool-call' || part.label === undefined) return [];
+  const { steps = [] } = part.name === WORKFLOW_TOOLS.branch ? (valueOf(part.arguments) as BranchInput) : {};
+  return [part.label, ...steps];
 }
 
 interface StepCall {

@@ -121,10 +121,10 @@ steps:
 `;
     const inputs = { list: [1, 2, 3], two: 2 };
     expect(outputOf((await start(text, [], inputs)).result)).toEqual({ odd: [1, 3], rest: 3 });
-    const large = 'steps: [{ id: a, action: transform, value: "\${{ inputs.list.map(x, inputs.text) }}" }]';
+    const large = 'steps: [{ id: a, action: transform, value: "${{ inputs.list.map(x, inputs.text) }}" }]';
     const { result } = await start(large, [], { list: [1, 2, 3], text: 'x'.repeat(4_000_000) });
     expect(result.outcome).toMatchObject({ error: { message: expect.stringContaining('its result is too large') } });
-    const missing = 'steps: [{ id: a, action: transform, value: 1 }]\noutputs: { x: "\${{ inputs.none }}" }';
+    const missing = 'steps: [{ id: a, action: transform, value: 1 }]\noutputs: { x: "${{ inputs.none }}" }';
     expect((await start(missing, [])).result.outcome).toMatchObject({
       error: { message: expect.stringMatching(/^The outputs cannot be returned: "inputs" has no "none"/) },
     });

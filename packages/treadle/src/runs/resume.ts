@@ -1,6 +1,7 @@
 import { forkRun, runLoop, tool, TreadleError, waiting } from '@treadle/core';
 import type {
   Answer,
+  ForkChanges,
   Ledger,
   Model,
   RunStore,
@@ -11,6 +12,7 @@ import type {
   ToolFacts,
   Waiting,
 } from '@treadle/core';
+import type { WorkflowAgent } from '@treadle/tools/workflows';
 import { CommandError, type Command, type Values } from '../command-line/command.ts';
 import {
   followUpCommand,
@@ -22,24 +24,26 @@ import {
   YES_FLAG,
 } from '../command-line/flags.ts';
 import { openLedgers } from '../config/budgets.ts';
-import { chooseModelOf } from '../config/choose-model.ts';
+import { chooseModel, chooseModelOf } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { loadHooks } from '../config/hooks.ts';
 import { openModel } from '../models/open-model.ts';
 import { DEVICE_LABEL, openDeviceSession } from '../edge/device-session.ts';
-import { isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
+import { commandPolicy, isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
 import { waitingText } from '../run/outcome-text.ts';
 import { canAskOn, runAndReport, runScreen } from '../run/run-and-report.ts';
 import { userName } from '../run/ask-approval.ts';
 import { killProcess } from '../run/drive-run.ts';
 import { namesOtherFolder, toolList } from '../run/session.ts';
 import { coloursFor } from '../terminal/colours.ts';
+import type { Io } from '../terminal/io.ts';
+import { exactLine } from '../terminal/printable.ts';
 import { plural } from '../terminal/quantities.ts';
 import { openMcpTools, serverEntries, splitToolList, toolsForTasks } from '../mcp/servers.ts';
 import { skillToolFor } from '../skills/command-skills.ts';
 import { openSkills } from '../skills/open-skills.ts';
-import { noAgents, openAgents, resumedAgent, sessionAgents } from '../agents/command-agents.ts';
+import { findAgent, noAgents, openAgents, resumedAgent, sessionAgents } from '../agents/command-agents.ts';
 import { chooseTools, commandTools, recordedTools, sandboxFor } from '../tools/command-tools.ts';
 import { stateAfter } from './journal.ts';
 import { descendantsOf, findRun, isChild, readRun, runsCommand, shortId } from './store-access.ts';
@@ -87,6 +91,13 @@ export const forkCommand: Command = runsCommand('fork ID', {
   summary: 'Copy a run up to one of its entries, and continue the copy with changes',
   flags: {
     at: { type: 'count', value: 'N', min: 0, help: 'The last entry to copy; default: the one that --result replaces' },
+    step: { type: 'text', value: 'ID', help: 'Of a workflow: copy what was done before this step, instead of --at' },
+    'current-definition': { type: 'switch', help: 'Of a workflow: its definition as it is now' },
+    input: {
+      type: 'text',
+      value: 'TEXT',
+      help: 'New text of the last message of the user; of a workflow, its inputs as JSON',
+    },
     instructions: { type: 'text', value: 'TEXT', help: 'New instructions' },
     result: { type: 'text', value: 'EFFECT=TEXT', many: true, help: 'New result for a copied call, such as t1.tool.0' },
     'no-tools': { type: 'switch', help: 'Continue without tools' },
@@ -99,12 +110,14 @@ export const forkCommand: Command = runsCommand('fork ID', {
   examples: [
     'treadle runs fork 1a2b --result t1.tool.0="the file is empty"',
     'treadle runs fork 1a2b --at 4 --model openai/MODEL --instructions "Answer in French."',
+    'treadle runs fork 1a2b --step save --current-definition',
   ],
   async run(request) {
     const { values, store, context, io, print, note } = request;
     const run = await readRun(store, request.args[0]!);
     const results = parsePairs('--result', values.result);
-    const at = values.at ?? lastEntryOf(run, results);
+    const step = values.step === undefined ? undefined : await entryBeforeStepOf(run, values);
+    const at = step ?? values.at ?? lastEntryOf(run, results);
     // Check everything before the fork is created, so that an error does not leave a fork behind.
     const state = await stateAfter(run, at);
     if (!values['no-run']) rejectForeignRun(state, context, run);
@@ -113,6 +126,8 @@ export const forkCommand: Command = runsCommand('fork ID', {
     const model = values.model !== undefined && choice ? (await openModel(choice)).id : state.model;
     const changes = {
       ...(values.instructions !== undefined && { instructions: values.instructions }),
+      ...(values.input !== undefined && { input: values.input }),
+      ...(values['current-definition'] && (await currentDefinition(run, context, io))),
       ...(values['no-tools'] && { tools: [] }),
       ...(results.length > 0 && { results: Object.fromEntries(results) }),
       ...(model !== state.model && { model }),
@@ -123,6 +138,47 @@ export const forkCommand: Command = runsCommand('fork ID', {
     return resumeRun(request, await stateAfter(await readRun(store, fork)));
   },
 });
+
+async function pinnedWorkflow(run: StoredRun, flag: string): Promise<WorkflowAgent> {
+  const { recordedAgent } = await import('@treadle/core/named-agents');
+  const { isWorkflow } = await import('@treadle/tools/workflows');
+  const [first] = run.entries;
+  const agent = recordedAgent((first?.event as { readonly definition?: unknown } | undefined)?.definition);
+  if (isWorkflow(agent)) return agent;
+  throw new CommandError(`The run ${shortId(run.summary.runId)} is not that of a workflow. Omit ${flag}.`);
+}
+
+async function entryBeforeStepOf(
+  run: StoredRun,
+  { at, step = '' }: { readonly at?: number; readonly step?: string },
+): Promise<number> {
+  if (at !== undefined) throw new CommandError('--step and --at cannot be combined.');
+  const { entryBeforeStep, flowOf } = await import('@treadle/tools/workflows');
+  const found = entryBeforeStep(run.entries, flowOf(await pinnedWorkflow(run, '--step')), step);
+  if (found !== undefined) return found;
+  throw new CommandError(`The run has not come to a step "${exactLine(step)}", or has undone what it did.`);
+}
+
+/** What a fork records that uses the definition of its workflow as it is now. */
+async function currentDefinition(
+  run: StoredRun,
+  context: CommandContext,
+  { env }: Io,
+): Promise<Pick<ForkChanges, 'definition' | 'program' | 'tools'>> {
+  const { name } = await pinnedWorkflow(run, '--current-definition');
+  const { agentModel, agentTools } = await import('@treadle/core/named-agents');
+  const registry = (await openAgents(context)) ?? (await noAgents());
+  const agent = await findAgent(registry, name);
+  if (!agent.workflow) throw new CommandError(`"${name}" is an agent now, and not a workflow.`);
+  const model = await openModel(chooseModel({ model: 'demo' }, context.loaded, env));
+  const tools = commandTools(context);
+  const policy = commandPolicy(context, 'policy');
+  const { host } = await sessionAgents(registry, context, {
+    env,
+    parts: () => ({ model, tools, policy, skills: [], bounds: {} }),
+  });
+  return { definition: agent, program: agentModel(agent, host()).program, tools: agentTools(agent, host()).tools };
+}
 
 export const cancelCommand: Command = runsCommand('cancel ID', {
   summary: 'Cancel a run that is interrupted or paused',

@@ -521,7 +521,9 @@ function unsignedAnswer(answer: WireAnswer): Answer {
 }
 
 const forkBody: z.ZodType<ForkBody> = z.strictObject({
-  at: z.int().min(0),
+  at: z.int().min(0).optional(),
+  step: text.optional(),
+  definition: z.literal('current').optional(),
   model: text.optional(),
   instructions: z.string().optional(),
   results: z.record(z.string(), z.string()).optional(),
@@ -538,11 +540,16 @@ const forkBody: z.ZodType<ForkBody> = z.strictObject({
   preview: z.boolean().optional(),
 } satisfies Record<keyof ForkBody, z.ZodType>);
 
-function forkOf({ at, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequest {
-  const { model, instructions, results, input, tools } = changes;
+function forkOf({ at: entry, step, limits, ...changes }: Omit<ForkBody, 'preview'>): ForkRequest {
+  const at = entry ?? (step === undefined ? undefined : { step });
+  if (at === undefined)
+    throw badRequest("'at' is missing: send the last entry that the fork shares, or a 'step'.", 'at');
+  if (entry !== undefined && step !== undefined) throw badRequest("Send either 'at' or 'step'.", 'step');
+  const { definition, model, instructions, results, input, tools } = changes;
   const { duration_ms: durationMs, turns, calls, tokens } = limits ?? {};
   return {
     at,
+    ...(definition && { definition }),
     ...(model !== undefined && { model }),
     ...(instructions !== undefined && { instructions }),
     ...(results && { results }),

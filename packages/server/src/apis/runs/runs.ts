@@ -18,6 +18,7 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
+import type { NamedAgent } from '@treadle/core/named-agents';
 import { traceOf, type Trace } from '@treadle/core/trace';
 import { readRunFamily, runFileLines, type OwnedRequest } from '@treadle/store';
 import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
@@ -117,8 +118,10 @@ export interface RunDetails {
 }
 
 export interface ForkRequest {
-  /** The last entry that both runs share. */
-  readonly at: number;
+  /** The last entry that both runs share, or the step of a workflow before which it is. */
+  readonly at: number | { readonly step: string };
+  /** The definition of the workflow as it is now. */
+  readonly definition?: 'current';
   /** The name of a model of the server. */
   readonly model?: string;
   readonly instructions?: string;
@@ -276,14 +279,38 @@ export function runs(engine: Engine, stored: Requests): Runs {
         'run_not_forkable',
       );
     }
-    const { at, model, limits, ...others } = fork;
+    const { at, model, limits, definition, ...others } = fork;
     checkLimits(limits, await checkForkedAgent(runId, fork, caller));
     const changes: ForkChanges = {
       ...others,
       ...(model !== undefined && { model: modelNamed(engine, model).id }),
       ...(limits && { limits }),
+      ...(definition && (await currentDefinition(runId, caller))),
     };
-    return { id, options: { journal: forkJournal, runId, at, changes } };
+    const entry = typeof at === 'number' ? at : await entryBefore(runId, at.step, caller);
+    return { id, options: { journal: forkJournal, runId, at: entry, changes } };
+  }
+
+  async function workflowOf(runId: string, param: string): Promise<NamedAgent> {
+    const { pinnedAgent } = await import('@treadle/core/named-agents');
+    const agent = await pinnedAgent(store, runId);
+    if (agent?.workflow) return agent;
+    throw badRequest(`Run ${JSON.stringify(runId)} is not that of a workflow.`, param, 'invalid_fork');
+  }
+
+  async function currentDefinition(runId: string, caller: Caller): Promise<Partial<ForkChanges>> {
+    const { name } = await workflowOf(runId, 'definition');
+    const { currentWorkflow } = await import('../../engine/agent-plan.ts');
+    return currentWorkflow(engine, name, caller);
+  }
+
+  async function entryBefore(runId: string, step: string, caller: Caller): Promise<number> {
+    const workflow = await workflowOf(runId, 'step');
+    const { entryBeforeStep, flowOf } = await import('@treadle/tools/workflows');
+    const found = entryBeforeStep(await readEntries(store, runId, caller), flowOf(workflow), step);
+    if (found !== undefined) return found;
+    const message = `The run has not come to a step ${JSON.stringify(step)}, or has undone what it did.`;
+    throw badRequest(message, 'step', 'invalid_fork');
   }
 
   /**
@@ -372,7 +399,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
     const open = waiting(state);
     const waits = new Set(open.map(({ effect }) => effect));
     return {
-      shared: fork.at + 1,
+      shared: options.at + 1,
       copied,
       performs: outstanding(state).filter(({ id }) => !waits.has(id)),
       waiting: open,

@@ -97,8 +97,12 @@ export interface WireEntryPage {
 
 /** The body of `POST /v1/runs/{id}/fork`. */
 export interface ForkBody {
-  /** The last entry that both runs share. */
-  readonly at: number;
+  /** The last entry that both runs share. Either this or `step`. */
+  readonly at?: number | undefined;
+  /** Of a workflow: the fork shares what was done before this step began. */
+  readonly step?: string | undefined;
+  /** Of a workflow: its definition as it is now. */
+  readonly definition?: 'current' | undefined;
   readonly model?: string | undefined;
   readonly instructions?: string | undefined;
   /** Texts by the effects of the calls whose results they replace. */
