@@ -7,7 +7,7 @@ import {
   type NamedAgent,
   type WorkflowHost,
 } from '@treadle/core/named-agents';
-import { schemaCheck } from '@treadle/core/json-schema';
+import { schemaCheck, type SchemaCheck } from '@treadle/core/json-schema';
 import { didYouMean } from '@treadle/core/nearest';
 import { programModel } from '@treadle/core/program';
 import { compileWorkflow, type CompiledStep, type Flow } from './definition.ts';
@@ -168,7 +168,7 @@ function inputProblems(
   const missing = required.filter((one) => !given.includes(one));
   const known = names.length === 0 ? 'It takes none' : `It takes ${names.join(', ')}`;
   return [
-    ...valueProblems(inputs, properties, schema).map((problem) => {
+    ...valueProblems(inputs, schema).map((problem) => {
       const [key = ''] = problem.split(/[.:]/);
       return { path: [...path, 'inputs', key], message: `${what} does not take this input: ${problem}.` };
     }),
@@ -184,23 +184,26 @@ function inputProblems(
 }
 
 /** What is wrong with the inputs that are no expressions. Patterns are not tried, because they may take long. */
-function valueProblems(
-  inputs: Template | undefined,
-  properties: object,
-  { $defs, definitions }: Readonly<Record<string, unknown>>,
-): readonly string[] {
+function valueProblems(inputs: Template | undefined, schema: Readonly<Record<string, unknown>>): readonly string[] {
   const values = inputs?.type === 'value' ? inputs.value : Object.fromEntries(knownEntries(inputs));
-  const schema = {
-    type: 'object',
-    properties,
-    ...($defs !== undefined && { $defs }),
-    ...(definitions !== undefined && { definitions }),
-  };
   try {
-    return schemaCheck(schema)(values, () => true);
+    return knownCheck(schema)(values, () => true);
   } catch {
     return [];
   }
+}
+
+/** Schemas are prepared once. */
+const checks = new WeakMap<object, SchemaCheck>();
+
+/** The check of some of the inputs. */
+function knownCheck(schema: Readonly<Record<string, unknown>>): SchemaCheck {
+  const known = checks.get(schema);
+  if (known) return known;
+  const { properties = {}, $defs = {}, definitions = {} } = schema;
+  const made = schemaCheck({ type: 'object', properties, $defs, definitions });
+  checks.set(schema, made);
+  return made;
 }
 
 function knownEntries(inputs: Template | undefined): readonly (readonly [string, unknown])[] {
