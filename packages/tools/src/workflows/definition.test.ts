@@ -1,4 +1,6 @@
 import { describe, expect, test } from 'vitest';
+import { compileWorkflow } from './definition.ts';
+import { mermaidText } from './draw.ts';
 import { parseWorkflowFile } from './parse-workflow.ts';
 
 /** The problems of a file, as `line key: message`. */
@@ -137,4 +139,16 @@ steps:
       '- { id: h, action: transform, value: "${{ error.message }}" }\n- { id: c, action: transform, value: "${{ error.message }}" }';
     expect(problemsOf(handler)[0]).toContain('7 steps[3].value: There is no value "error"');
   });
+});
+
+test('a drawing renames steps that Mermaid takes for its own words', () => {
+  const steps = ['end', 'end_', 'style'].map((id) => ({ id, action: 'transform' }));
+  const compiled = compileWorkflow('x', { steps: [...steps, { id: 'a', action: 'transform', depends_on: 'end' }] }, []);
+  expect(compiled.type === 'flow' && mermaidText(compiled.flow).split('\n').slice(1, 6)).toEqual([
+    '  end__["end<br/>transform"]',
+    '  end_["end_<br/>transform"]',
+    '  style_["style<br/>transform"]',
+    '  a["a<br/>transform"]',
+    '  end__ --> a',
+  ]);
 });

@@ -74,11 +74,19 @@ export function workflowGraph({ top, steps }: Flow): WorkflowGraph {
   return { nodes, edges };
 }
 
+/** What Mermaid takes for something else than a node. */
+const WORDS = /^(end|graph|subgraph|flowchart|direction|style|class|classDef|linkStyle|click|default)$/i;
+
 /** A flowchart for whatever shows Mermaid. */
 export function mermaidText(flow: Flow): string {
   const { nodes, edges } = workflowGraph(flow);
-  const lines = nodes.map((node) => `  ${node.id}["${node.id}<br/>${labelOf(node)}"]`);
-  const arrows = edges.map(({ from, to, kind }) => {
+  const taken = new Set(nodes.map(({ id }) => id));
+  const freeName = (id: string): string => (taken.has(id) ? freeName(`${id}_`) : id);
+  const names = new Map(nodes.map(({ id }) => [id, WORDS.test(id) ? freeName(id) : id]));
+  const lines = nodes.map((node) => `  ${names.get(node.id)}["${node.id}<br/>${labelOf(node)}"]`);
+  const arrows = edges.map((edge) => {
+    const { kind } = edge;
+    const [from, to] = [names.get(edge.from), names.get(edge.to)];
     if (kind === 'needs') return `  ${from} --> ${to}`;
     return kind === 'undo' || kind === 'on_error' ? `  ${from} -. ${kind} .-> ${to}` : `  ${from} -- ${kind} --> ${to}`;
   });
