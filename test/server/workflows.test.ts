@@ -318,6 +318,30 @@ outputs: { text: "\${{ steps.two.output }}" }
     await refused({ step: 'two', definition: 'other' }, 'definition');
   });
 
+  test('case 33: the agent of a step works with its tools until it is done', async () => {
+    const call: ScriptStep = { calls: [{ name: 'note', arguments: { text: 'high tide' } }] };
+    const server = await serve([call, 'The tide is noted.', 'The tide is noted.']);
+    agents.set('noter', { name: 'noter', description: 'Notes', tools: ['note'] });
+    agents.set(
+      'tide',
+      workflowIn(`
+name: tide
+description: Notes the tide
+steps: [{ id: work, action: invoke_agent, agent: noter, inputs: { task: Note the tide } }]
+outputs: { said: "\${{ steps.work.output }}" }
+`),
+    );
+    const { status, body } = await execute(server, 'tide', {});
+    expect({ status, output: body['output'] }).toEqual({ status: 200, output: { said: 'The tide is noted.' } });
+    expect(log).toEqual(['high tide']);
+    const { steps } = (await runOf(server, 'tide', body['run_id'] as string)) as unknown as {
+      steps: { run: string }[];
+    };
+    const run = (await server.send('GET', `/v1/runs/${steps[0]!.run}`)).body;
+    // The call, the answer, and the confirmation that everything is done.
+    expect(run).toMatchObject({ status: 'completed', turns: 3, calls: 1, labels: { agent: 'noter' } });
+  });
+
   test('agents call workflows as tools', async () => {
     const call: ScriptStep = { calls: [{ name: 'agent_quick', arguments: { text: 'from an agent' } }] };
     const server = await serve([call, 'Done.']);
