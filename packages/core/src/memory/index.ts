@@ -5,7 +5,7 @@ export {
   noteId,
   quantised,
   recallText,
-  similarity,
+  similarityTo,
   textAt,
   type Memory,
   type MemoryLevel,

@@ -1,5 +1,5 @@
 import {
-  similarity,
+  similarityTo,
   type Forgetting,
   type MemoryItem,
   type MemoryPort,
@@ -114,6 +114,7 @@ export function openMemories(db: Database): MemoryPort {
 
   async function nearest(given: MemoryReader, { model, vector, limit }: NearVector): Promise<readonly MemoryItem[]> {
     const reader = storedReader(given);
+    const similarity = similarityTo(vector);
     return db.read(async (query) => {
       const best = bestOf<number>(limit);
       for (let after = 0; ;) {
@@ -122,7 +123,7 @@ export function openMemories(db: Database): MemoryPort {
            WHERE v.model = $1 AND v.memory > $4 AND ${isReader('$2', '$3')} ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
           [bytes(model), ...readerValues(reader), after],
         );
-        for (const row of rows) best.add(Number(row.id), similarity(vector, int8(row.vector)));
+        for (const row of rows) best.add(Number(row.id), similarity(int8(row.vector)));
         if (rows.length < VECTORS_AT_ONCE) break;
         after = Number(rows.at(-1)!.id);
       }

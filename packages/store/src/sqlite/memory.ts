@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import {
-  similarity,
+  similarityTo,
   type Forgetting,
   type MemoryFilter,
   type MemoryItem,
@@ -155,13 +155,14 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
 
     nearestInParts(given, { model, vector, limit }) {
       const reader = storedReader(given);
+      const similarity = similarityTo(vector);
       const best = bestOf<number>(limit);
       let after = 0;
       return () => {
         const rows = sql().findVectors.all(model, after, reader.tenant, audiencesOf(reader));
         for (const { id, vector: bytes } of rows) {
           const { buffer, byteOffset, byteLength } = bytes as Uint8Array;
-          best.add(id as number, similarity(vector, new Int8Array(buffer, byteOffset, byteLength)));
+          best.add(id as number, similarity(new Int8Array(buffer, byteOffset, byteLength)));
         }
         after = (rows.at(-1)?.['id'] as number | undefined) ?? after;
         if (rows.length === VECTORS_AT_ONCE) return undefined;
