@@ -303,6 +303,17 @@ export function memoryContract(tempStore: () => Promise<TempStores>): void {
     expect(await stored(store)).toEqual([]);
   });
 
+  test('a note of a run that had seen private data is found by its words, and its text is sent nowhere', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const memory = memoryOn({ port: store.memory, now: () => 1 });
+    await memory.remember({ ...ANN, key: 'secret', scope: 'user', content: 'The code is 1234.', private: true });
+    await memory.remember({ ...ANN, key: 'open', scope: 'user', content: 'As JSON: {"private":true}' });
+    const open = await store.memory.unembedded('e', ALL);
+    expect(open.map(({ content }) => content)).toEqual(['As JSON: {"private":true}']);
+    expect(await found(store, ANN, 'code')).toEqual(['The code is 1234.']);
+  });
+
   test('recalls what was told in 50 earlier sessions, by words alone and by meaning too', async () => {
     await using temp = await tempStore();
     const store = await temp.open();

@@ -95,7 +95,7 @@ export interface MemoryPort {
   put(note: Note): Promise<void>;
   /** Resolves to how many items there were. Durable when it resolves. */
   forget(what: Forgetting): Promise<number>;
-  /** Items without a vector of this model, the oldest first. `row` is not used again when a note is replaced. */
+  /** Items without a vector of this model, the oldest first; no private notes, whose text is sent nowhere. `row` is not used again when a note is replaced. */
   unembedded(model: string, limit: number): Promise<readonly { readonly row: number; readonly content: string }[]>;
   /** Those of rows that are gone are ignored. */
   addVectors(model: string, vectors: readonly { readonly row: number; readonly vector: Int8Array }[]): Promise<void>;

@@ -12,6 +12,7 @@ import {
   columnFilters,
   COMMON,
   memoryRow,
+  PRIVATE_BODY,
   queryWords,
   rankingWords,
   storedReader,
@@ -223,7 +224,8 @@ export function openMemories(db: Database): MemoryPort {
       db.read(async (query) => {
         const { rows } = await query<{ readonly id: string; readonly body: string }>(
           `SELECT m.id, m.body FROM treadle.memories m WHERE NOT EXISTS
-             (SELECT 1 FROM treadle.memory_vectors v WHERE v.model = $1 AND v.memory = m.id) ORDER BY m.id LIMIT $2`,
+             (SELECT 1 FROM treadle.memory_vectors v WHERE v.model = $1 AND v.memory = m.id)
+             AND NOT (m.type = 'note' AND m.body LIKE '${PRIVATE_BODY}') ORDER BY m.id LIMIT $2`,
           [bytes(model), limit],
         );
         return rows.map(({ id, body }) => ({ row: Number(id), content: toItem(body).content }));

@@ -46,6 +46,9 @@ export function memoryRow(item: MemoryItem): MemoryRow {
   };
 }
 
+/** Whose texts are not sent to a model for embeddings: a pattern of bodies. In a text, the quotes are escaped. */
+export const PRIVATE_BODY = '%"private":true%';
+
 export function toItem(body: string): MemoryItem {
   return JSON.parse(body) as MemoryItem;
 }

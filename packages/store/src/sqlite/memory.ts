@@ -14,6 +14,7 @@ import {
   columnFilters,
   COMMON,
   memoryRow,
+  PRIVATE_BODY,
   queryWords,
   rankingWords,
   storedReader,
@@ -278,7 +279,8 @@ function prepareStatements(db: DatabaseSync) {
     ),
     findUnembedded: db.prepare(
       `SELECT m.id, m.body FROM memories m
-       WHERE NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.model = ?1 AND v.memory = m.id) ORDER BY m.id LIMIT ?2`,
+       WHERE NOT EXISTS (SELECT 1 FROM memory_vectors v WHERE v.model = ?1 AND v.memory = m.id)
+         AND NOT (m.type = 'note' AND m.body LIKE '${PRIVATE_BODY}') ORDER BY m.id LIMIT ?2`,
     ),
     addVector: db.prepare(
       `INSERT INTO memory_vectors (model, memory, vector) SELECT ?1, id, ?2 FROM memories WHERE id = ?3
