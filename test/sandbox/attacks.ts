@@ -547,7 +547,7 @@ if platform.machine() != 'x86_64' or call() > 0: print('WORKED')`,
   succeeds('make a device', 'devices', 'mknod disk b 7 0'),
   // To the mode that it has, because these would be changed for the whole machine.
   succeeds('change the mode of a device', 'devices', 'chmod "$(stat -c %a /dev/full)" /dev/full'),
-  succeeds('change the times of a device', 'devices', 'touch -c /dev/zero'),
+  succeeds('change the times of a device', 'devices', 'touch -c -r /dev/zero /dev/zero'),
   {
     name: 'change the mode of a device by a descriptor',
     promise: 'devices',

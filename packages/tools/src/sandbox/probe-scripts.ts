@@ -27,7 +27,7 @@ field() { while read -r name value rest; do [ "$name" = "$1:" ] && echo "$value"
 
 seen=; for path in /usr /etc / $(echo "$PATH" | tr : ' '); do writes "$path/.treadle-probe" && rm "$path/.treadle-probe" && seen="$seen $path"; done
 ( exec 3>>/proc/sys/kernel/core_pattern ) 2>/dev/null && seen="$seen /proc/sys"
-touch -c /proc/version 2>/dev/null && seen="$seen /proc"
+touch -c -r /proc/version /proc/version 2>/dev/null && seen="$seen /proc"
 mkdir -p "$1" 2>/dev/null; writes "$1/written"; report root "$seen"
 ${EVERYWHERE}
 [ -S socket ] && no sockets socket || ok sockets
@@ -38,7 +38,7 @@ if ! command -v unshare >/dev/null; then [ "$(field Seccomp)" = 2 ] && ok namesp
 elif unshare --user true 2>/dev/null || unshare --user --map-root-user --mount true 2>/dev/null; then no namespaces unshare; else ok namespaces; fi
 echo "ns-net $(readlink /proc/self/ns/net)"
 echo "ns-pid $(readlink /proc/self/ns/pid) $(ls /proc | grep -c '^[0-9]')"
-echo "dev $(ls /dev | tr '\\n' ' ')"; touch -c /dev/full 2>/dev/null
+echo "dev $(ls /dev | tr '\\n' ' ')"; touch -c -r /dev/full /dev/full 2>/dev/null
 echo "home $(for name in $(ls -A ~); do cmp -s ~/"$name" /etc/skel/"$name" || echo "$name"; done | tr '\\n' ' ')"
 interfaces=$(grep : /proc/net/dev | grep -v '^ *lo:'); report interfaces "$interfaces"
 size=$(head -c 200000000 /dev/zero | tail -c 190000000 2>/dev/null | wc -c); [ "$size" -lt 190000000 ] && ok memory || no memory "$size bytes"
