@@ -245,6 +245,30 @@ test('outputs that are missing, repeated or of no call are refused', async () =>
   await expect(next([wrong])).rejects.toMatchObject({ status: 400, param: 'input[0].output[0].outcome.exit_code' });
 });
 
+test('outputs of another type are refused, except those of functions', async () => {
+  const look = { type: 'function', name: 'look', parameters: {}, strict: null } as const;
+  const patch = call('apply_patch', { type: 'delete_file', path: 'a' });
+  const script = await fixture.script({ calls: [patch, call('look', {})] }, { text: 'Done.' });
+  const request = { model: script.model, tools: [...ALL, look] };
+  const first = await client().responses.create({ ...request, input: 'Go' });
+  const looking = first.output.find((item) => item.type === 'function_call')!;
+  const patching = first.output.find((item) => item.type === 'apply_patch_call')!;
+  const patched = { type: 'apply_patch_call_output', call_id: patching.call_id, status: 'completed' } as const;
+  const asFunction = ({ call_id }: { readonly call_id: string }) =>
+    ({ type: 'function_call_output', call_id, output: 'seen' }) as const;
+  const next = (...input: ResponseInput) =>
+    client().responses.create({ ...request, previous_response_id: first.id, input });
+  const whole = (...input: ResponseInput) =>
+    client().responses.create({ ...request, input: [...(first.output as ResponseInput), ...input] });
+  for (const send of [next, whole]) {
+    const shown = send(shellOutput(patching, 'a'), asFunction(looking));
+    await expect(shown).rejects.toEqual(refusedWith(400, 'invalid_value', "Send .* 'apply_patch_call_output'"));
+    const seen = send({ ...patched, call_id: looking.call_id }, asFunction(patching));
+    await expect(seen).rejects.toEqual(refusedWith(400, 'invalid_value', "Send .* 'function_call_output'"));
+  }
+  expect((await next(asFunction(patching), asFunction(looking))).output_text).toBe('Done.');
+});
+
 test('are part of a conversation, and chats show them with their results', async () => {
   const script = await fixture.script({ calls: [LS] }, { text: 'One.' });
   const { id: conversation } = await client().conversations.create();

@@ -90,7 +90,8 @@ export async function restoreHistory(
   };
   const input = await resolveReferences(items, lookUpOnce);
   const isTrusted = (index: number): boolean => isStored || index < accepted || items[index]!.type === 'item_reference';
-  const readable = await openSealed(input.map(asFunctionCall), { seal, compactionSeal, isTrusted });
+  const calls = input.map((item, index) => asFunctionCall(item, isTrusted(index)));
+  const readable = await openSealed(calls, { seal, compactionSeal, isTrusted });
   const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
@@ -217,9 +218,13 @@ function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_re
 
 // Calls of tools that take a text, of built-in tools, and searches for tools
 
-function asFunctionCall(item: InputItem): InputItem {
+/** Outputs that were accepted before may be of any call: earlier versions did not compare the types. */
+function asFunctionCall(item: InputItem, wasAccepted: boolean): InputItem {
   if (isBuiltInCall(item)) return builtInAsFunctionCall(item);
-  if (isBuiltInOutput(item)) return builtInAsFunctionOutput(item);
+  if (isBuiltInOutput(item)) {
+    const { onlyOf, ...output } = builtInAsFunctionOutput(item);
+    return wasAccepted ? output : { ...output, onlyOf };
+  }
   if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
   if (item.type === 'tool_search_call' && 'call_id' in item) {
     const { id, call_id, arguments: given, status } = item;

@@ -27,7 +27,7 @@ import type {
   ReasoningItem,
   PASSED_OVER,
 } from '../apis/responses/wire.ts';
-import type { FunctionCallOutputWithFacts } from '../apis/responses/built-in-calls.ts';
+import { outputTypeOf, type FunctionCallOutputWithFacts } from '../apis/responses/built-in-calls.ts';
 
 /** The messages that the items of a conversation represent: the last step of `restoreHistory`. */
 
@@ -108,7 +108,7 @@ export function conversationFrom(
       }
       case 'function_call_output':
         if (turn === undefined) throw outputWithoutCall(item, at, before);
-        turn.addResult(item.call_id, outputContent(item), at);
+        turn.addResult(item, at);
         continue;
       case 'mcp_approval_response':
         if (!turn?.addDecision(item)) throw decisionWithoutCall(item, at);
@@ -279,8 +279,8 @@ interface RestoredTurn {
   /** Whether the item belongs to this turn, and not to a later one. */
   includes(item: TurnItem, at: string): boolean;
   addItem(item: TurnItem, at: string): void;
-  /** Throws a 400 if no call waits for the result. */
-  addResult(wireId: string, result: ResultContent, at: string): void;
+  /** Throws a 400 if no call waits for the output, or if it has the type of others. */
+  addResult(item: FunctionCallOutputWithFacts, at: string): void;
   /** Whether a call of the turn has this id: a `call_id`, or that of a request for an approval. */
   has(wireId: string): boolean;
   /** False if no call waits for the decision. */
@@ -316,8 +316,8 @@ interface TurnCalls<Call extends TurnCall> {
   readonly all: readonly Call[];
   /** Throws a 400 if there is a call with the same id. */
   add(call: Call, param: string): void;
-  /** Throws a 400 if no call waits for the result. */
-  addResult(wireId: string, result: ResultContent, at: string): void;
+  /** Throws a 400 if no call waits for the output, or if it has the type of others. */
+  addResult(item: FunctionCallOutputWithFacts, at: string): void;
   hasUnanswered(): boolean;
   hasDecision(): boolean;
   /** What turns have in common, whether their items are in the input or their reply is in the history. */
@@ -355,8 +355,10 @@ function turnCalls<Call extends TurnCall>(): TurnCalls<Call> {
       all.push(call);
       count(call, 1);
     },
-    addResult(wireId, result, at) {
-      change(callWaitingFor(byId, wireId, `${at}.call_id`), { result });
+    addResult(item, at) {
+      const call = callWaitingFor(byId, item.call_id, `${at}.call_id`);
+      checkOutputType(call, item, at);
+      change(call, { result: outputContent(item) });
     },
     hasUnanswered: () => needing + ready > 0,
     hasDecision: () => decisions > 0,
@@ -485,9 +487,9 @@ function newTurn(): RestoredTurn {
       }
     },
 
-    addResult(wireId, result, at) {
+    addResult(item, at) {
       hasClientResults = true;
-      calls.addResult(wireId, result, at);
+      calls.addResult(item, at);
     },
 
     ...calls.common,
@@ -593,6 +595,15 @@ function callWaitingFor(calls: ReadonlyMap<string, TurnCall>, wireId: string, pa
     );
   }
   return call;
+}
+
+function checkOutputType({ name }: TurnCall, { call_id: id, onlyOf }: FunctionCallOutputWithFacts, at: string): void {
+  if (onlyOf === undefined || onlyOf === name) return;
+  throw badRequest(
+    `The call '${id}' is one of '${name}', and '${outputTypeOf(onlyOf)}' is the output of '${onlyOf}'. Send an item of type '${outputTypeOf(name)}'.`,
+    `${at}.type`,
+    'invalid_value',
+  );
 }
 
 function checkAllAnswered(calls: readonly TurnCall[]): void {

@@ -25,6 +25,12 @@ const NAMES: Readonly<Record<BuiltInCallItem['type'], BuiltInName>> = {
   apply_patch_call: 'apply_patch',
 };
 
+const CALLS = {
+  shell_call_output: 'shell_call',
+  local_shell_call_output: 'local_shell_call',
+  apply_patch_call_output: 'apply_patch_call',
+} as const satisfies Record<BuiltInOutputItem['type'], BuiltInCallItem['type']>;
+
 /** The name of the tool under which the model knows it. */
 export function builtInName(type: BuiltInCallItem['type']): BuiltInName {
   return NAMES[type];
@@ -102,10 +108,19 @@ export function builtInAsFunctionCall(item: BuiltInCallItem): FunctionCallItem {
 /** The output of a call with what is known about its failure. Never received from a client. */
 export interface FunctionCallOutputWithFacts extends FunctionCallOutputItem {
   readonly facts?: Pick<ErrorFacts, 'errorType' | 'exitCode'>;
+  /** The name of the only tool whose calls have such an output. Absent: any. */
+  readonly onlyOf?: string;
+}
+
+/** The type of the outputs that the calls of a tool have. */
+export function outputTypeOf(name: string): string {
+  const [type] = Object.entries(NAMES).find(([, builtIn]) => builtIn === name) ?? ['function_call'];
+  return `${type}_output`;
 }
 
 export function builtInAsFunctionOutput(item: BuiltInOutputItem): FunctionCallOutputWithFacts {
-  const common = { type: 'function_call_output', id: item.id, call_id: item.call_id } as const;
+  const onlyOf = NAMES[CALLS[item.type]];
+  const common = { type: 'function_call_output', id: item.id, call_id: item.call_id, onlyOf } as const;
   switch (item.type) {
     case 'local_shell_call_output':
       return { ...common, output: item.output, status: item.status };
