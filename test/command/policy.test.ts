@@ -331,7 +331,7 @@ describe('where nobody can be asked', () => {
   });
 
   test.each([
-    ['chat', 0],
+    ['chat', 5],
     ['run --ask never', 5],
   ])('treadle %s denies it too, and exits with %i', async (words, code) => {
     await fixture.script(OUTSIDE, { text: ['Done.'] });
