@@ -9,6 +9,8 @@ export class ApiError extends Error {
   readonly param: string | null;
   readonly code: string | null;
   readonly headers: Readonly<Record<string, string>>;
+  /** The status with which the provider of a model has failed. */
+  readonly providerStatus?: number;
 
   constructor(status: number, type: ApiErrorType, message: string, more: ApiErrorDetails = {}) {
     super(message);
@@ -17,6 +19,7 @@ export class ApiError extends Error {
     this.param = more.param ?? null;
     this.code = more.code ?? null;
     this.headers = more.headers ?? {};
+    if (more.providerStatus !== undefined) this.providerStatus = more.providerStatus;
   }
 }
 
@@ -174,6 +177,7 @@ export interface ApiErrorDetails {
   /** One of the server's, or a code of your own. */
   readonly code?: ApiErrorCode | (string & {});
   readonly headers?: Readonly<Record<string, string>>;
+  readonly providerStatus?: number | undefined;
 }
 
 /** A 400: the client has to change the request. */

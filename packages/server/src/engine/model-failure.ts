@@ -87,12 +87,12 @@ export function typeInResponse(code: string): ApiErrorType {
 }
 
 /** The error that a client receives when the model fails. */
-export function modelApiError({ code, message, retryAfterMs }: RunFailure): ApiError {
+export function modelApiError({ code, message, retryAfterMs, status: providerStatus }: RunFailure): ApiError {
   const { status, type, code: name } = REPORTED[code];
   const headers = {
     ...(retryAfterMs !== undefined && { 'retry-after': String(Math.ceil(retryAfterMs / 1000)) }),
     // Official clients would retry a 429.
     ...(code === 'budget' && { 'x-should-retry': 'false' }),
   };
-  return new ApiError(status, type, message, { code: name, headers });
+  return new ApiError(status, type, message, { code: name, headers, providerStatus });
 }

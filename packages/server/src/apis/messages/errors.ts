@@ -28,8 +28,10 @@ const TYPES: Readonly<Record<number, AnthropicErrorType>> = {
   [OVERLOADED]: 'overloaded_error',
 };
 
-function statusOf({ status, code }: ApiError): number {
-  return code === 'model_overloaded' ? OVERLOADED : status;
+/** Claude Code gives up after three of these, within seconds, but not after other failures of a server: a provider may be back by then. */
+function statusOf({ status, code, providerStatus = OVERLOADED }: ApiError): number {
+  const hasNoCapacity = providerStatus === 503 || providerStatus === OVERLOADED;
+  return code === 'model_overloaded' && hasNoCapacity ? OVERLOADED : status;
 }
 
 export function anthropicErrorBody(error: ApiError, requestId: string): AnthropicErrorBody {

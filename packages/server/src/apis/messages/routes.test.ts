@@ -480,6 +480,12 @@ describe('errors', () => {
   test.each<[ScriptStep, number, string, RegExp]>([
     [overloaded, 529, 'overloaded_error', /Busy/],
     [
+      { type: 'failure', error: { code: 'overloaded', message: 'Down.', retryable: true, status: 500 } },
+      503,
+      'api_error',
+      /Down/,
+    ],
+    [
       { type: 'failure', error: { code: 'rate-limit', message: 'Slow.', retryable: true, retryAfterMs: 2_000 } },
       429,
       'rate_limit_error',
