@@ -195,12 +195,17 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
     expect(await one.sent()).toEqual(way.transport === 'WebSocket' ? { WS: 3 } : { POST: 2 });
   });
 
-  test.each([
-    ['gpt-5.5', 'HTTP'],
-    ['gpt-5.6-luna', 'WebSocket'],
-    [null, 'HTTP'],
-  ] as const)('patches a file, with the model %s', async (model, transport) => {
+  test.each<[ModelName, Form, Transport]>([
+    ['gpt-5.5', 'openai-chat', 'HTTP'],
+    ['gpt-5.5', 'openai-responses', 'WebSocket'],
+    ['gpt-5.5', 'anthropic', 'HTTP'],
+    ['gpt-5.6-luna', 'openai-chat', 'WebSocket'],
+    ['gpt-5.6-luna', 'anthropic', 'WebSocket'],
+    [null, 'openai-chat', 'HTTP'],
+    [null, 'openai-responses', 'HTTP'],
+  ])('patches a file, with the model %s behind which is one of %s, over %s', async (model, form, transport) => {
     await using one = await world([{ calls: [patch('a.txt', 'made', model)] }, { text: 'Done.' }], {
+      form,
       model,
       transport,
     });
@@ -301,6 +306,21 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
     });
   });
 
+  test('shows images of its MCP servers', async () => {
+    const image = call('mcp__every__get_tiny_image', {});
+    await using one = await world([{ calls: [image] }, { text: 'I see.' }], { last: MCP });
+    expect(answerIn(await one.run('Look'))).toBe('I see.');
+    expect(await one.lastRequest()).toContain('data:image/png;base64,');
+  });
+
+  test('has MCP servers whose tools have the same names', async () => {
+    const last = `${MCP}\n${MCP.replace('every]', 'other]')}`;
+    const calls = ['every', 'other'].map((name) => call(`mcp__${name}__echo`, { message: `over ${name}` }));
+    await using one = await world([{ calls }, { text: 'Done.' }], { last });
+    expect(answerIn(await one.run('Echo'))).toBe('Done.');
+    expect(await one.lastRequest()).toMatch(/Echo: over every.*Echo: over other/);
+  });
+
   test.each<[ModelName, Transport]>([
     ['main', 'HTTP'],
     ['main', 'WebSocket'],
@@ -330,6 +350,17 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
     expect([answerIn(second), sessionIn(second)]).toEqual(['Two.', sessionIn(first)]);
     expect(await one.lastRequest()).toMatch(/echo first.*One\..*Go on/);
     expect(await statuses(one, first)).toEqual(['paused', 'completed', 'completed']);
+  });
+
+  test.each(TRANSPORTS)('resumes a session of another server without its thoughts, over %s', async (transport) => {
+    const steps = [{ reasoning: 'Hm.', calls: [exec('echo first')] }, { text: 'One.' }];
+    await using before = await world(steps, { transport, form: 'openai-responses' });
+    const first = await before.run('Go');
+    await using after = await world([{ text: 'Two.' }], { transport, form: 'openai-responses' });
+    const base = `model_providers.treadle.base_url="${after.server.url}/v1"`;
+    const second = await before.start('-c', base, 'resume', sessionIn(first), 'Go on').ended;
+    expect(answerIn(second)).toBe('Two.');
+    expect(await after.lastRequest()).not.toContain('encrypted_content":"');
   });
 
   test('forks a session', async () => {
@@ -456,6 +487,16 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
       const end = await one.run('Go');
       expect([end.code, failureIn(end)]).toEqual([1, expect.stringContaining(why)]);
       expect(await one.seen()).toHaveLength(1);
+    });
+
+    test.each(TRANSPORTS)('once: a conversation that is too long for the model, over %s', async (transport) => {
+      const error = { code: 'context-length', message: 'It takes 1,000 tokens.', retryable: false } as const;
+      const model = scriptedModel([{ type: 'failure', error }, 'Never.']);
+      const models = { default: 'main', models: new Map([['main', model]]) };
+      await using one = await world([], { transport, server: { models } });
+      const end = await one.run('Go');
+      expect([end.code, failureIn(end)]).toEqual([1, expect.stringMatching(/context/)]);
+      expect(model.requests).toHaveLength(1);
     });
 
     test.each(TRANSPORTS)('once: a model that the server does not have, over %s', async (transport) => {

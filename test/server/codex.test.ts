@@ -62,6 +62,27 @@ describe('over HTTP', () => {
     ]);
   });
 
+  test('may send reasoning of another server, which others may not', async () => {
+    const model = scriptedModel(['Done.']);
+    await using server = await serve(model);
+    const [body] = sentByCodex('main-http');
+    const foreign = {
+      type: 'reasoning',
+      id: 'rs_1',
+      summary: [{ type: 'summary_text', text: 'Hm.' }],
+      content: null,
+      encrypted_content: 'gAAAAABo',
+    };
+    const input = [foreign, ...(body!['input'] as readonly object[])];
+    const { client_metadata: _, ...others } = body!;
+    expect(await server.post({ ...others, input })).toMatchObject({ status: 400 });
+    expect(await server.post({ ...body, input })).toMatchObject({ status: 200 });
+    expect(model.requests[0]!.messages[0]).toEqual({
+      role: 'assistant',
+      content: [{ type: 'reasoning', text: 'Hm.', summary: true }],
+    });
+  });
+
   test('searches for tools, and gets those that it has found', async () => {
     const search = { calls: [{ name: 'tool_search', arguments: '{"query":"echo"}' }] };
     const model = scriptedModel([search, { calls: [{ name: 'mcp__every__echo', arguments: '{}' }] }, 'Done.']);

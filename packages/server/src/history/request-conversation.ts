@@ -130,11 +130,11 @@ export function requestConversations(options: RequestConversationsOptions): Requ
     }
     const reader = { tenant: caller.tenant, hold: hold && count };
     const { before, added } = await continuedConversation(request, reader, local);
-    const restored = await restore([...added, ...request.input], reader, { before, isStored }).catch(
-      (error: unknown) => {
-        throw error instanceof ApiError ? inOwnInput(error, added.length, 'previous_response_id') : error;
-      },
-    );
+    const { passesForeignReasoning } = request;
+    const options = { before, isStored, passesForeignReasoning };
+    const restored = await restore([...added, ...request.input], reader, options).catch((error: unknown) => {
+      throw error instanceof ApiError ? inOwnInput(error, added.length, 'previous_response_id') : error;
+    });
     return { ...withInput(request, restored, before), counted };
   }
 
@@ -162,7 +162,7 @@ export function requestConversations(options: RequestConversationsOptions): Requ
   async function restore(
     items: readonly InputItem[],
     reader: Reader,
-    options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted'>,
+    options: Pick<RestoreOptions, 'before' | 'isStored' | 'accepted' | 'passesForeignReasoning'>,
   ): Promise<RestoredHistory> {
     const { tenant } = reader;
     if (items.every(isNewMessage)) return { input: items, ...conversationFrom(items, options.before) };

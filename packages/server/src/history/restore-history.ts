@@ -71,6 +71,8 @@ export interface RestoreOptions {
   readonly isStored?: boolean;
   /** So many items at the beginning were. */
   readonly accepted?: number;
+  /** Reasoning that cannot be opened counts for what it shows. Default: it is refused. */
+  readonly passesForeignReasoning?: boolean | undefined;
 }
 
 /**
@@ -80,7 +82,7 @@ export interface RestoreOptions {
 export async function restoreHistory(
   items: readonly InputItem[],
   lookUp: LookUpResponse,
-  { before, seal, compactionSeal, isStored = false, accepted = 0 }: RestoreOptions,
+  { before, seal, compactionSeal, isStored = false, accepted = 0, passesForeignReasoning }: RestoreOptions,
 ): Promise<RestoredHistory> {
   const found = new Map<string, ReturnType<LookUpResponse>>();
   const lookUpOnce: LookUpResponse = (response) => {
@@ -91,12 +93,12 @@ export async function restoreHistory(
   const input = await resolveReferences(items, lookUpOnce);
   const isTrusted = (index: number): boolean => isStored || index < accepted || items[index]!.type === 'item_reference';
   const calls = input.map((item, index) => asFunctionCall(item, isTrusted(index)));
-  const readable = await openSealed(calls, { seal, compactionSeal, isTrusted });
+  const readable = await openSealed(calls, { seal, compactionSeal, isTrusted, passesForeignReasoning });
   const withCalls = await insertServerCalls(insertCarriedCalls(readable), lookUpOnce);
   return { input, ...conversationFrom(await insertReasoning(withCalls, lookUpOnce), before) };
 }
 
-interface Seals extends Pick<RestoreOptions, 'seal'> {
+interface Seals extends Pick<RestoreOptions, 'seal' | 'passesForeignReasoning'> {
   readonly compactionSeal: RestoreOptions['compactionSeal'];
   /** The item at this index was read from the store. */
   readonly isTrusted: (index: number) => boolean;
@@ -105,9 +107,9 @@ interface Seals extends Pick<RestoreOptions, 'seal'> {
 /** Opens what this server has sealed. Rejects with a 400 for what it did not seal for the tenant. */
 export async function openSealed(
   items: readonly InputItem[],
-  { seal, compactionSeal, isTrusted }: Seals,
+  { seal, compactionSeal, ...known }: Seals,
 ): Promise<readonly InputItem[]> {
-  const opened = items.some(isSealed) ? openReasoning(items, await seal(), isTrusted) : items;
+  const opened = items.some(isSealed) ? openReasoning(items, await seal(), known) : items;
   return opened.some(isCompaction) ? openCompactions(opened, await compactionSeal!()) : opened;
 }
 
@@ -222,8 +224,10 @@ function isPartial(item: InputItem): item is Extract<InputItem, { type: 'item_re
 function asFunctionCall(item: InputItem, wasAccepted: boolean): InputItem {
   if (isBuiltInCall(item)) return builtInAsFunctionCall(item);
   if (isBuiltInOutput(item)) {
-    const { onlyOf, ...output } = builtInAsFunctionOutput(item);
-    return wasAccepted ? output : { ...output, onlyOf };
+    const output = builtInAsFunctionOutput(item);
+    if (!wasAccepted) return output;
+    const { onlyOf: _, ...accepted } = output;
+    return accepted;
   }
   if (item.type === 'custom_tool_call_output') return { ...item, type: 'function_call_output' };
   if (item.type === 'tool_search_call' && 'call_id' in item) {
@@ -272,14 +276,14 @@ function isSealed(item: InputItem): item is ReasoningItem & { readonly encrypted
 export function openReasoning(
   items: readonly InputItem[],
   seal: ReasoningSeal,
-  isTrusted: (index: number) => boolean = () => false,
+  { isTrusted = () => false, passesForeignReasoning = false }: Partial<Omit<Seals, 'seal' | 'compactionSeal'>> = {},
 ): readonly InputItem[] {
   return items.map((item, index) => {
     if (!isSealed(item)) return item;
     const { encrypted_content: content } = item;
     const decoded = seal.open(content) ?? (isTrusted(index) ? unsealedReasoning(content) : undefined);
     if (decoded) return { ...item, decoded } satisfies OpenedReasoning;
-    if (isTrusted(index)) return item;
+    if (isTrusted(index) || passesForeignReasoning) return item;
     throw badRequest(
       `The encrypted content of the item '${item.id}' could not be verified. It was changed or cut off, or another server, an earlier version or a server for another tenant created it. Send the item without 'encrypted_content', or continue with 'previous_response_id'.`,
       `input[${index}].encrypted_content`,

@@ -48,6 +48,8 @@ export interface ResponseRequest extends RunRequest {
   readonly include: readonly string[];
   /** The session that its client names. Absent: none, or that of the headers. */
   readonly session?: string;
+  /** Reasoning that this server has not sealed is passed over. Absent: it is refused. */
+  readonly passesForeignReasoning?: true;
   /** The fields that the response repeats; `model` is added when it is known. */
   readonly echo: Omit<Echo, 'model'>;
 }
@@ -95,6 +97,7 @@ export function parseRequest(
     ...(parsed.context_management?.[0] && { compactFrom: parsed.context_management[0].compact_threshold }),
     include: parsed.include ?? [],
     ...sessionIn(parsed.client_metadata),
+    ...(isOfCodex(parsed.client_metadata) && { passesForeignReasoning: true }),
     ...(parsed.background && { background: true }),
     echo: echoOf(parsed),
   };
@@ -109,6 +112,11 @@ function digestOf(body: { readonly stream?: unknown; readonly stream_options?: u
 function sessionIn(metadata: ParsedBody['client_metadata']): { readonly session?: string } {
   const { session_id: session } = metadata ?? {};
   return typeof session === 'string' && /^[\w-]{1,200}$/.test(session) ? { session } : {};
+}
+
+/** Codex sends the reasoning of all servers that a session has had, and cannot leave it out. */
+function isOfCodex(metadata: ParsedBody['client_metadata']): boolean {
+  return metadata?.['x-codex-window-id'] !== undefined;
 }
 
 const BACKGROUND_STORED = "A background response is stored: leave 'store' out, or set it to true.";
