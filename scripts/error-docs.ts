@@ -343,8 +343,8 @@ export const API: Readonly<Record<ApiErrorCode, readonly [status: number, ...Ent
   invalid_api_key: [401, 'The key is missing, wrong or has expired.', 'Send `Authorization: Bearer KEY`.'],
   insufficient_quota: [
     429,
-    'A budget of the key, its tenant or the server has not enough left for the request.',
-    'Ask the operator to raise the budget that the message names, or wait until it has.',
+    'A budget of the key, its tenant or the server has not enough left for the request, or the credit at the provider is used up.',
+    'Ask the operator to raise the budget that the message names or the credit, or wait until the budget has enough.',
   ],
   insufficient_scope: [403, 'The key may not do this.', 'Use a key with the scope that the message names.'],
   not_local: [

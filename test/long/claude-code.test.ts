@@ -410,6 +410,13 @@ describe.runIf(needs('Claude Code, from the npm registry', binary !== undefined)
       expect(await statuses(one, session)).toEqual(['completed', 'completed', 'failed', 'completed', 'completed']);
     });
 
+    test('asks once if the credit at the provider is used up', async () => {
+      await using one = await world([{ fault: 'status', status: 402 }, { text: 'Never.' }], { env: again });
+      const { result, is_error: isError } = await one.ask('Hello');
+      expect([isError, result]).toEqual([true, expect.stringContaining('The provider answered 402')]);
+      expect(await one.seen()).toHaveLength(1);
+    });
+
     test('asks once if a budget has nothing left', async () => {
       const budgets = memoryBudgets({ none: { tokens: 0 } });
       await using one = await world([], { server: { ledger: () => budgets.ledger(['none']) }, env: again });

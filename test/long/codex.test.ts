@@ -480,6 +480,7 @@ describe.runIf(needs('Codex, from the npm registry', binary !== undefined)).conc
     test.each(
       TRANSPORTS.flatMap((transport): [string, Transport, Step, string][] => [
         ['what the provider rejects', transport, fault(400), 'The provider answered 400'],
+        ['a credit that is used up', transport, fault(402), 'The provider answered 402'],
         ['credentials that the provider rejects', transport, fault(401), 'rejects the credentials of this server'],
       ]),
     )('once: %s, over %s', async (_, transport, step, why) => {

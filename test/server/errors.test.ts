@@ -358,6 +358,7 @@ describe('a failing model', () => {
   const faults: readonly [FaultName, number | undefined, number, string, string][] = [
     ['status', 400, 400, 'invalid_prompt', 'invalid_prompt'],
     ['status', 401, 502, 'model_auth', 'server_error'],
+    ['status', 402, 429, 'insufficient_quota', 'rate_limit_exceeded'],
     ['status', 429, 429, 'rate_limit_exceeded', 'rate_limit_exceeded'],
     ['status', 500, 503, 'model_overloaded', 'server_error'],
     ['status', 503, 503, 'model_overloaded', 'server_error'],
@@ -369,10 +370,12 @@ describe('a failing model', () => {
   test.each(faults)('%s %s before any output: %s %s', async (fault, status, expected, code, inStream) => {
     const failing = { fault, ...(status !== undefined && { status }) };
     const script = await fixture.script(failing, failing);
-    const { body, status: got } = await expectError({ model: script.model, input: 'Hi' });
+    const { body, headers, status: got } = await expectError({ model: script.model, input: 'Hi' });
     expect([got, body.error.code]).toEqual([expected, code]);
     const types: Partial<Record<number, string>> = { 400: 'invalid_request_error', 429: 'rate_limit_error' };
     expect(body.error.type).toBe(types[expected] ?? 'server_error');
+    // Official clients would retry a 429.
+    expect(headers.get('x-should-retry')).toBe(code === 'insufficient_quota' ? 'false' : null);
 
     const { events, response } = await stream({ model: script.model, input: 'Hi' });
     expect(events.map(({ type }) => type)).toEqual([

@@ -50,6 +50,7 @@ export function openAiError(status: number, message: string): object {
 const OPENAI_ERRORS: Readonly<Record<number, readonly [type: string, code: string | null]>> = {
   400: ['invalid_request_error', null],
   401: ['invalid_request_error', 'invalid_api_key'],
+  402: ['insufficient_quota', 'insufficient_quota'],
   404: ['invalid_request_error', 'model_not_found'],
   429: ['requests', 'rate_limit_exceeded'],
 };

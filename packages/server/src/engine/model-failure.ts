@@ -87,12 +87,19 @@ export function typeInResponse(code: string): ApiErrorType {
 }
 
 /** The error that a client receives when the model fails. */
-export function modelApiError({ code, message, retryAfterMs, status: providerStatus }: RunFailure): ApiError {
-  const { status, type, code: name } = REPORTED[code];
+export function modelApiError(failure: RunFailure): ApiError {
+  const { code, message, retryAfterMs, status: providerStatus } = failure;
+  const isSpent = code === BUDGET || isCreditSpent(failure);
+  const { status, type, code: name } = REPORTED[isSpent ? BUDGET : code];
   const headers = {
     ...(retryAfterMs !== undefined && { 'retry-after': String(Math.ceil(retryAfterMs / 1000)) }),
     // Official clients would retry a 429.
-    ...(code === 'budget' && { 'x-should-retry': 'false' }),
+    ...(isSpent && { 'x-should-retry': 'false' }),
   };
   return new ApiError(status, type, message, { code: name, headers, providerStatus });
+}
+
+/** Whether the provider has refused a request because nothing is paid for any more: a later one is refused too. */
+function isCreditSpent({ code, retryable, status }: RunFailure): boolean {
+  return code === 'rate-limit' && !retryable && status !== undefined;
 }
