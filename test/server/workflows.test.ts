@@ -1,4 +1,4 @@
-import { tool } from '@treadle/core';
+import { tool, type Ledger } from '@treadle/core';
 import type { AgentRegistry, NamedAgent } from '@treadle/core/named-agents';
 import { scriptedModel, type ScriptStep } from '@treadle/core/testing';
 import type { Store } from '@treadle/store';
@@ -62,6 +62,19 @@ steps:
   - { id: first, action: run_tool, tool: note, inputs: { text: first } }
   - { id: last, action: run_tool, tool: note, inputs: { text: 7 }, depends_on: first }
 `;
+const SPEND = `
+name: spend
+description: Does more than its budget allows
+undo_on: [failed]
+steps:
+  - { id: draft, action: run_tool, tool: note, inputs: { text: draft }, undo: discard }
+  - { id: discard, action: run_tool, tool: note, inputs: { text: "discard \${{ steps.draft.output }}: \${{ error.type }}" } }
+  - { id: left, action: run_tool, tool: note, inputs: { text: left }, depends_on: draft, undo: leave }
+  - { id: right, action: run_tool, tool: note, inputs: { text: right }, depends_on: draft, undo: leave }
+  - { id: leave, action: run_tool, tool: note, inputs: { text: leave } }
+  - { id: out, action: run_tool, tool: note, inputs: { text: out }, depends_on: [left, right] }
+  - { id: never, action: run_tool, tool: note, inputs: { text: never }, depends_on: out, undo: leave }
+`;
 const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
 
 function workflowIn(text: string): NamedAgent {
@@ -73,13 +86,16 @@ function workflowIn(text: string): NamedAgent {
 let agents: Map<string, NamedAgent>;
 
 function registry(): AgentRegistry {
-  const workflows = [PUBLISH, QUICK, LACKING].map(workflowIn);
+  const workflows = [PUBLISH, QUICK, LACKING, SPEND].map(workflowIn);
   agents = new Map([...workflows, WRITER].map((one) => [one.name, one]));
   return { list: () => [...agents.values()], get: (name) => agents.get(name), onChange: () => () => {} };
 }
 
-async function serve(script: readonly ScriptStep[] = []): Promise<InProcessServer> {
-  const options = { store, tools: [note], namedAgents: registry(), waitForAnswers: true };
+async function serve(
+  script: readonly ScriptStep[] = [],
+  given: Parameters<typeof startInProcess>[1] = {},
+): Promise<InProcessServer> {
+  const options = { store, tools: [note], namedAgents: registry(), waitForAnswers: true, ...given };
   return cleanUp.use(await startInProcess(scriptedModel(script), options));
 }
 
@@ -106,6 +122,7 @@ describe('the workflows API', () => {
       'publish',
       'quick',
       'lacking',
+      'spend',
     ]);
     const { body: one } = await server.send('GET', '/v1/workflows/quick');
     expect(one).toMatchObject({
@@ -246,6 +263,65 @@ describe('the workflows API', () => {
       .poll(async () => (await store.list({})).find(({ parent }) => parent === undefined)?.status, POLL)
       .toBe('paused');
     expect(log).toEqual(['draft of tides', 'count']);
+  });
+
+  describe('a run that ends at a limit', () => {
+    /** Refuses the first run from its fourth call on. */
+    const ledger = (): Ledger => {
+      let first: string | undefined;
+      return {
+        reserve(_, __, { runId, name }) {
+          first ??= runId;
+          const isSpent = name === 'note' && runId.startsWith(first) && log.length >= 3;
+          return isSpent ? { type: 'refused', reason: 'Nothing is left.' } : { type: 'reserved' };
+        },
+        settle() {},
+        release() {},
+      };
+    };
+    const undoing = (id: string) => store.list({ labels: { undoes: id } });
+    const UNDONE = ['leave', 'leave', 'discard noted draft: exhausted'];
+
+    test('is undone by a run of its own', async () => {
+      const shared = ledger();
+      const server = await serve([], { ledger: () => shared });
+      const { body } = await execute(server, 'spend', {});
+      const { run_id: id } = body as unknown as Run;
+      expect(await store.list({ runId: id })).toMatchObject([{ status: 'exhausted' }]);
+      await expect.poll(() => undoing(id), POLL).toMatchObject([{ status: 'completed' }]);
+      const undo = (await undoing(id))[0]!.runId;
+      expect(await runOf(server, 'spend', undo)).toMatchObject({ output: { undone: ['right', 'left', 'draft'] } });
+      expect(log.toSorted()).toEqual(['draft', 'left', 'right', ...UNDONE].toSorted());
+      expect(log.at(-1)).toBe(UNDONE.at(-1));
+    });
+
+    test('is undone once, when servers die before and after they have started it', async () => {
+      const shared = ledger();
+      const dying = { ...store.notices, take: async () => [] };
+      const first = await serve([], { ledger: () => shared, store: { ...store, notices: dying } });
+      const { body } = await execute(first, 'spend', {});
+      const { run_id: id } = body as unknown as Run;
+      await first[Symbol.asyncDispose]();
+      expect(await undoing(id)).toEqual([]);
+      // It starts the run, and dies before it has recorded that.
+      blocked = Promise.withResolvers();
+      const forgetting = {
+        ...store.notices,
+        take: (options: Parameters<typeof store.notices.take>[0]) =>
+          store.notices.take({ ...options, until: options.now }),
+        remove: async () => {},
+      };
+      const second = await serve([], { ledger: () => shared, store: { ...store, notices: forgetting } });
+      await expect.poll(() => log, POLL).toContain('leave');
+      await second[Symbol.asyncDispose]();
+      blocked.resolve();
+      blocked = undefined;
+      await Promise.all([serve([], { ledger: () => shared }), serve([], { ledger: () => shared })]);
+      await expect.poll(() => undoing(id), POLL).toMatchObject([{ status: 'completed' }]);
+      await expect.poll(() => store.notices.nextDue(), POLL).toBeUndefined();
+      expect(await undoing(id)).toHaveLength(1);
+      expect(log.slice(3).filter((text) => text.startsWith('discard'))).toEqual(UNDONE.slice(-1));
+    });
   });
 
   test('sends the events of a run with the names of the steps', async () => {

@@ -209,6 +209,11 @@ export function isStoreFailure(error: unknown): error is TreadleError {
   return error instanceof TreadleError && (error.code === 'journal-failed' || error.code.startsWith('store-'));
 }
 
+/** What was refused may be accepted a while later, so that whoever has no client repeats it. */
+export function isTemporary(error: unknown): boolean {
+  return isStoreFailure(error) || (error instanceof ApiError && [429, 503].includes(error.status));
+}
+
 /** One record is damaged, and the store works. Failures of the store itself have a cause. */
 function isDamage({ code, cause }: TreadleError): boolean {
   return code === 'store-failed' && cause === undefined;

@@ -7,7 +7,7 @@ import type { CallableAgents } from '@treadle/tools';
 import type { Logger } from 'pino';
 import { invocations } from './apis/agents/invocations.ts';
 import { workflowRoutes } from './apis/workflows/routes.ts';
-import { undoingRuns } from './apis/workflows/undoing.ts';
+import { undoing } from './apis/workflows/undoing.ts';
 import { scheduleRoutes } from './apis/schedules/routes.ts';
 import { triggerRoutes } from './apis/schedules/trigger-routes.ts';
 import { agentRoutes, agentsOf, type AgentWriter } from './apis/agents/routes.ts';
@@ -265,7 +265,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
   const messaging = messages(engine, stored);
   const invoking = invocations({ engine, stored });
   const storedRuns = runs(engine, stored);
-  const allRuns = undoingRuns({ runs: storedRuns, store, invocations: invoking, log });
+  const undo = undoing({ runs: storedRuns, store, invocations: invoking, log });
+  const allRuns = undo.runs;
   const chats = conversations({
     engine,
     stored,
@@ -292,7 +293,8 @@ export function treadleServer(options: TreadleServerOptions): TreadleServer {
     sending.abort();
     return noticing.stop();
   };
-  const watchRuns = (): void => noticing.setHandlers([sender, triggering.handler()].filter((one) => one !== undefined));
+  const watchRuns = (): void =>
+    noticing.setHandlers([sender, undo.handler, triggering.handler()].filter((one) => one !== undefined));
   const writer = (): AgentWriter | undefined => {
     const { namedAgents, agentSettings } = current;
     if (!agentSettings?.writable || !namedAgents?.write || !namedAgents.remove) return undefined;

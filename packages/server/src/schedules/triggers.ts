@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import { dirname } from 'node:path';
 import { messageOf, stableJson, systemClock, TreadleError, type Clock, type RunStatus } from '@treadle/core';
 import type { RunNotice, StoredSchedule } from '@treadle/store';
-import { ApiError, isStoreFailure } from '../api-error.ts';
+import { ApiError, isTemporary } from '../api-error.ts';
 import type { Invocations, StoredInvocation } from '../apis/agents/invocations.ts';
 import type { Engine } from '../engine/engine.ts';
 import { signingKey, webhookSignature, type NoticeHandler } from '../engine/webhooks.ts';
@@ -157,8 +157,7 @@ export function eventTriggers({
       await begin(trigger, id, event);
       return undefined;
     } catch (error) {
-      const canRetry = isStoreFailure(error) || (error instanceof ApiError && [429, 503].includes(error.status));
-      if (canRetry) return messageOf(error);
+      if (isTemporary(error)) return messageOf(error);
       log.error({ trigger: trigger.name, why: messageOf(error) }, 'the run of a trigger was not started');
       return undefined;
     }

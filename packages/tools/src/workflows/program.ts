@@ -108,8 +108,8 @@ export function workflowProgram(
           text = `The outputs cannot be returned: ${failure.message}`;
         }
       }
-      const undone = flow.undoOn.includes('failed') ? yield* undoSteps(scope, failure) : '';
-      return fail('step-failed', `${text}${undone}`);
+      const { problems = '' } = flow.undoOn.includes('failed') ? yield* undoSteps(scope, failure) : {};
+      return fail('step-failed', `${text}${problems}`);
     },
   };
 }
@@ -443,9 +443,13 @@ function isOneCall({ action, templates, when, timeout, retry, onError }: Compile
 
 /* Undoing */
 
-/** Undoes what is done or may be done, the last step first. Returns what could not be undone, for the message of the failure. */
-function* undoSteps(scope: Scope, failure: StepFailure): Steps<string> {
+/** Undoes what is done or may be done, the last step first. `problems`: what could not be undone, for the message of the failure. */
+function* undoSteps(
+  scope: Scope,
+  failure: StepFailure,
+): Steps<{ readonly undone: readonly string[]; readonly problems: string }> {
   const problems: string[] = [];
+  const undone: string[] = [];
   for (const id of scope.flow.top.ids.toReversed()) {
     const { undo } = scope.flow.steps.get(id)!;
     const { status, mayBeDone = false } = scope.results.get(id) ?? {};
@@ -453,12 +457,15 @@ function* undoSteps(scope: Scope, failure: StepFailure): Steps<string> {
     const undoing = { ...scope, variables: { ...scope.variables, error: failure } };
     const problem = yield* take(undoing, { ...scope.flow.steps.get(undo)!, needs: [] });
     if (problem) problems.push(`"${id}" was not undone: ${problem.message}`);
+    else if (scope.results.get(undo)?.status === 'done') undone.push(id);
   }
-  return problems.map((one) => ` ${one}`).join('');
+  return { undone, problems: problems.map((one) => ` ${one}`).join('') };
 }
 
 /** What a run that was stopped has done. */
 export interface StoppedRun {
+  /** The limit at which it has ended. Absent: it was cancelled. */
+  readonly limit?: string;
   readonly inputs: unknown;
   readonly results: Readonly<Record<string, StepResult>>;
 }
@@ -468,14 +475,14 @@ function* undoRun(scope: Scope, run: string): Steps<unknown> {
   const stopped = yield* call<StoppedRun>(WORKFLOW_TOOLS.stop, { run });
   const known = { ...scope, inputs: stopped.inputs };
   for (const [id, result] of Object.entries(stopped.results)) scope.results.set(id, result);
-  const cancelled = { step: '', type: 'cancelled', message: `The run ${run} was cancelled.` };
-  const problems = yield* undoSteps(known, cancelled);
+  const { undone, problems } = yield* undoSteps(known, endOf(run, stopped));
   if (problems !== '') return fail('undo-failed', problems.trim());
-  const undone = scope.flow.top.ids.filter((id) => {
-    const { undo } = scope.flow.steps.get(id)!;
-    return undo !== undefined && scope.results.get(undo)?.status === 'done';
-  });
-  return { undone: undone.toReversed() };
+  return { undone };
+}
+
+function endOf(run: string, { limit }: StoppedRun): StepFailure {
+  if (limit === undefined) return { step: '', type: 'cancelled', message: `The run ${run} was cancelled.` };
+  return { step: '', type: 'exhausted', message: `The run ${run} ended at a limit: ${limit}.` };
 }
 
 /* Values */

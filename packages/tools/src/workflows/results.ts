@@ -37,7 +37,9 @@ export async function resultsOf(journal: ListedJournal, runId: string, flow: Flo
   const { state } = replay(await journal.read(runId));
   const scope = await observed((observe) => workflowProgram(flow, '', observe), state, journal);
   const results = await branchResults(journal, { runId, state, scope, flow });
-  return { inputs: scope?.inputs ?? null, results: Object.fromEntries(results) };
+  const outcome = state.phase.type === 'ended' ? state.phase.outcome : undefined;
+  const end = outcome?.type === 'exhausted' ? { limit: outcome.limit } : {};
+  return { ...end, inputs: scope?.inputs ?? null, results: Object.fromEntries(results) };
 }
 
 /** What a step of a run has done, or does now. */

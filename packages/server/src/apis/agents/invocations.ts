@@ -95,10 +95,10 @@ type StoredInvocationEnd =
   | { readonly result: WireAgentResult | WireIterativeResult }
   | { readonly error: Pick<ApiError, 'status' | 'type' | 'message' | 'code' | 'headers'> };
 
-/** Whether the cancel of a run of this agent undoes what it has done. The run that undoes another one only stops. */
-export function undoesWhenCancelled({ workflow }: Pick<NamedAgent, 'workflow'>): boolean {
+/** Whether what a run of this agent has done is undone when it ends so. The run that undoes another one only stops. */
+export function undoesWhen({ workflow }: Pick<NamedAgent, 'workflow'>, end: 'cancelled' | 'failed'): boolean {
   const { undo_on: undoOn = [], undoes } = (workflow ?? {}) as { readonly undo_on?: unknown; readonly undoes?: string };
-  return undoes === undefined && [undoOn].flat().includes('cancelled');
+  return undoes === undefined && [undoOn].flat().includes(end);
 }
 
 /** Begins the id of the record of an invocation. The rest is that of its run. */
@@ -130,7 +130,7 @@ export function invocations({ engine, stored }: InvocationOptions): Invocations 
     const invocation = { mode, options, ...(definition && { definition }) };
     const task = options.task_id === undefined ? undefined : taskKey(agent.name, options.task_id, inputs, mode);
     const runCaller = withFacts(caller, invocation);
-    const canRepeat = background || key !== undefined || task !== undefined || undoesWhenCancelled(agent);
+    const canRepeat = background || key !== undefined || task !== undefined || undoesWhen(agent, 'cancelled');
     const once = await stored.createOnce(
       {
         tenant,
