@@ -66,7 +66,7 @@ test('a server with [memory] remembers, its agents are told, and the command lis
   expect(ids(await both('list', '--json'))).toEqual(ids(listed));
   expect((await both('export')).stdout).toBe(exported.stdout);
   expect((await both('forget', id!, '--yes')).stderr).toBe('Forgot 1 item.\n');
-  expect((await both('list', '--type', 'note')).stderr).toContain('Nothing is remembered.');
+  expect((await both('list', '--type', 'note')).stderr).toBe('Nothing was found.\n');
   const left = await both('list', '--json');
   expect((await both('rebuild')).stderr).toBe('The observations of all runs were made again.\n');
   expect(ids(await both('list', '--json')).toSorted()).toEqual(ids(left).toSorted());
@@ -75,6 +75,7 @@ test('a server with [memory] remembers, its agents are told, and the command lis
   expect((await both('forget', '--all', '--yes')).stderr).toMatch(/^Forgot \d items\.\n$/);
   await both('rebuild');
   expect((await both('export')).stdout).toBe('');
+  expect((await both('list')).stderr).toContain('Nothing is remembered.');
 });
 
 test('with a model for embeddings, the command finds by meaning what the server has remembered', async () => {

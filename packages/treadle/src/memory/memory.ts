@@ -95,6 +95,8 @@ function memoryCommand<const F extends Flags>(
   });
 }
 
+const NOTHING = 'Nothing is remembered. enabled = true in [memory] of treadle.toml switches it on.';
+
 const listCommand = memoryCommand('list', {
   summary: 'List what is remembered, the newest first',
   flags: {
@@ -107,9 +109,10 @@ const listCommand = memoryCommand('list', {
   async run({ values, memory, print, note, colours, io }) {
     const { limit = 20, level = 'index' } = values;
     const items: WireMemory[] = [];
-    for await (const page of memory.pages({ ...filterOf(values), level, limit })) items.push(...page);
+    const filter = filterOf(values);
+    for await (const page of memory.pages({ ...filter, level, limit })) items.push(...page);
     if (values.json) return print([JSON.stringify(items, null, 2)]);
-    if (items.length === 0) return note('Nothing is remembered. [memory] of treadle.toml switches it on.');
+    if (items.length === 0) return note(Object.keys(filter).length > 0 ? 'Nothing was found.' : NOTHING);
     print(level === 'index' ? table(items, colours, widthOf(io)) : items.flatMap((item) => paragraph(item, colours)));
   },
 });
