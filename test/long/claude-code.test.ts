@@ -410,10 +410,13 @@ describe.runIf(needs('Claude Code, from the npm registry', binary !== undefined)
       expect(await statuses(one, session)).toEqual(['completed', 'completed', 'failed', 'completed', 'completed']);
     });
 
-    test('asks once if the credit at the provider is used up', async () => {
-      await using one = await world([{ fault: 'status', status: 402 }, { text: 'Never.' }], { env: again });
+    test.each([
+      ['the credit at the provider is used up', 402, 'The provider answered 402'],
+      ['the provider rejects the credentials', 401, 'rejects the credentials of this server'],
+    ])('asks once if %s', async (_, status, why) => {
+      await using one = await world([{ fault: 'status', status }, { text: 'Never.' }], { env: again });
       const { result, is_error: isError } = await one.ask('Hello');
-      expect([isError, result]).toEqual([true, expect.stringContaining('The provider answered 402')]);
+      expect([isError, result]).toEqual([true, expect.stringContaining(why)]);
       expect(await one.seen()).toHaveLength(1);
     });
 

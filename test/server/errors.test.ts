@@ -374,8 +374,9 @@ describe('a failing model', () => {
     expect([got, body.error.code]).toEqual([expected, code]);
     const types: Partial<Record<number, string>> = { 400: 'invalid_request_error', 429: 'rate_limit_error' };
     expect(body.error.type).toBe(types[expected] ?? 'server_error');
-    // Official clients would retry a 429.
-    expect(headers.get('x-should-retry')).toBe(code === 'insufficient_quota' ? 'false' : null);
+    // Official clients would retry a 429 and a 502.
+    const isLasting = code === 'insufficient_quota' || code === 'model_auth';
+    expect(headers.get('x-should-retry')).toBe(isLasting ? 'false' : null);
 
     const { events, response } = await stream({ model: script.model, input: 'Hi' });
     expect(events.map(({ type }) => type)).toEqual([

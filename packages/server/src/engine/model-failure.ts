@@ -93,8 +93,8 @@ export function modelApiError(failure: RunFailure): ApiError {
   const { status, type, code: name } = REPORTED[isSpent ? BUDGET : code];
   const headers = {
     ...(retryAfterMs !== undefined && { 'retry-after': String(Math.ceil(retryAfterMs / 1000)) }),
-    // Official clients would retry a 429.
-    ...(isSpent && { 'x-should-retry': 'false' }),
+    // Official clients would retry a 429 and a 502.
+    ...((isSpent || code === 'auth') && { 'x-should-retry': 'false' }),
   };
   return new ApiError(status, type, message, { code: name, headers, providerStatus });
 }

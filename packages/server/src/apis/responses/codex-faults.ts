@@ -31,8 +31,8 @@ export function codexFault(error: ApiError): CodexFault {
 }
 
 /** Whether the same request may succeed later. */
-function isTemporary({ status, code, headers }: ApiError): boolean {
-  if (headers['x-should-retry'] === 'false' || code === 'model_auth') return false;
+function isTemporary({ status, headers }: ApiError): boolean {
+  if (headers['x-should-retry'] === 'false') return false;
   return status === 408 || status === 409 || status === 429 || status >= 500;
 }
 
