@@ -75,6 +75,15 @@ steps:
   - { id: out, action: run_tool, tool: note, inputs: { text: out }, depends_on: [left, right] }
   - { id: never, action: run_tool, tool: note, inputs: { text: never }, depends_on: out, undo: leave }
 `;
+const SUMS = `
+name: sums
+description: Calculates
+inputs: { list: { type: array, default: [1, 2, 3] }, most: { type: integer, default: 5 } }
+steps:
+  - { id: sum, action: transform, value: { of: "\${{ inputs.list }}", size: "\${{ size(inputs.list) }}" } }
+  - { id: large, action: condition, if: steps.sum.output.size > inputs.most, then: [much] }
+  - { id: much, action: transform, value: "\${{ steps.sum.output }}" }
+`;
 const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
 
 function workflowIn(text: string): NamedAgent {
@@ -86,7 +95,7 @@ function workflowIn(text: string): NamedAgent {
 let agents: Map<string, NamedAgent>;
 
 function registry(): AgentRegistry {
-  const workflows = [PUBLISH, QUICK, LACKING, SPEND].map(workflowIn);
+  const workflows = [PUBLISH, QUICK, LACKING, SPEND, SUMS].map(workflowIn);
   agents = new Map([...workflows, WRITER].map((one) => [one.name, one]));
   return { list: () => [...agents.values()], get: (name) => agents.get(name), onChange: () => () => {} };
 }
@@ -123,6 +132,7 @@ describe('the workflows API', () => {
       'quick',
       'lacking',
       'spend',
+      'sums',
     ]);
     const { body: one } = await server.send('GET', '/v1/workflows/quick');
     expect(one).toMatchObject({
@@ -263,6 +273,17 @@ describe('the workflows API', () => {
       .poll(async () => (await store.list({})).find(({ parent }) => parent === undefined)?.status, POLL)
       .toBe('paused');
     expect(log).toEqual(['draft of tides', 'count']);
+  });
+
+  test('tells what the expressions of a step have named', async () => {
+    const server = await serve();
+    const { body } = await execute(server, 'sums', {});
+    const { steps } = await runOf(server, 'sums', (body as unknown as Run).run_id);
+    expect(steps).toMatchObject([
+      { id: 'sum', inputs: { 'inputs.list': [1, 2, 3] }, output: { of: [1, 2, 3], size: 3 } },
+      { id: 'large', inputs: { 'steps.sum.output.size': 3, 'inputs.most': 5 }, output: false },
+      { id: 'much', status: 'skipped', inputs: null },
+    ]);
   });
 
   describe('a run that ends at a limit', () => {

@@ -11,9 +11,11 @@ import {
   type State,
 } from '@treadle/core';
 import { programModel, valueOf, type Program } from '@treadle/core/program';
-import type { Flow, Level } from './definition.ts';
+import type { CompiledStep, Flow, Level } from './definition.ts';
+import { namesIn } from './expressions.ts';
 import {
   branchProgram,
+  lookedUp,
   WORKFLOW_TOOLS,
   workflowProgram,
   type BranchAnswer,
@@ -48,7 +50,10 @@ export interface StepStatus {
   readonly action: string;
   /** `waiting`: for a person, a client or a time. `stopped`: the run has ended without it. */
   readonly status: StepResult['status'] | 'pending' | 'running' | 'waiting';
-  /** What its tool, agent or workflow was called with last; null if it has called nothing. */
+  /**
+   * What its tool, agent or workflow was called with last. Of a `transform` or a `condition` that is done: what its expressions name,
+   * with the values. Otherwise null.
+   */
   readonly inputs: unknown;
   readonly output: unknown;
   readonly error: StepFailure | null;
@@ -59,21 +64,42 @@ export interface StepStatus {
 /** The steps of a run, in the order of the definition. Those inside of maps are not among them. */
 export async function stepStatuses(journal: ListedJournal, runId: string, flow: Flow): Promise<readonly StepStatus[]> {
   const { state } = replay(await journal.read(runId));
-  const { results } = await resultsOf(journal, runId, flow);
+  const { inputs: given, results } = await resultsOf(journal, runId, flow);
+  const known = { inputs: given, variables: {}, results: new Map(Object.entries(results)) };
   const current = await currentSteps(journal, state);
   const called = await stepCalls(journal, state);
   const rest = state.phase.type === 'ended' ? 'stopped' : 'pending';
   const inMaps = new Set(
     Array.from(flow.steps.values()).flatMap((one) => (one.action === 'map' ? innerIds(flow, one) : [])),
   );
-  return [...flow.steps.values()].flatMap(({ id, action }) => {
+  return [...flow.steps.values()].flatMap((step) => {
+    const { id, action } = step;
     if (inMaps.has(id)) return [];
     const result = results[id];
     const now = result ? undefined : current.get(id);
     const { output = null, error = null, status = now?.status ?? rest } = result ?? {};
-    const { inputs = null, run = null } = called.get(id) ?? {};
+    const isTaken = result !== undefined && result.status !== 'skipped';
+    const named = isTaken && (action === 'transform' || action === 'condition') ? namedValues(step, known) : null;
+    const { inputs = named, run = null } = called.get(id) ?? {};
     return { id, action, status, inputs, output, error, run: now?.run ?? run };
   });
+}
+
+/** What the expressions of a step name, with the values. Those of a handler that name its `error` are not known here. */
+function namedValues({ templates }: CompiledStep, known: Parameters<typeof lookedUp>[0]): Record<string, unknown> {
+  const { when: _, ...own } = templates;
+  return Object.fromEntries(
+    Object.values(own)
+      .flatMap(namesIn)
+      .flatMap((keys) => {
+        const text = keys.join('.');
+        try {
+          return [[text, lookedUp(known, { type: 'path', keys, text }) ?? null]];
+        } catch {
+          return [];
+        }
+      }),
+  );
 }
 
 /**

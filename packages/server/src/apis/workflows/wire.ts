@@ -54,7 +54,10 @@ export interface WireStep {
   readonly action: string;
   /** `waiting`: for a person, a client or a time. `stopped`: the run has ended without it. */
   readonly status: 'pending' | 'running' | 'waiting' | 'done' | 'failed' | 'skipped' | 'stopped';
-  /** What its tool, agent or workflow was called with last; null if it has called nothing. */
+  /**
+   * What its tool, agent or workflow was called with last. Of a `transform` or a `condition` that is done: what its expressions name,
+   * with the values. Otherwise null.
+   */
   readonly inputs: unknown;
   readonly output: unknown;
   readonly error: { readonly step: string; readonly type: string; readonly message: string } | null;
