@@ -75,6 +75,30 @@ describe.runIf(needs(...chromiumNeed(launched)))('the workflows of the page', ()
     await page.getByRole('status').getByText('completed').waitFor();
   });
 
+  test('are forked from a step, with the definition as it is now', async () => {
+    await using server = await startInProcess(scriptedModel([]), {
+      namedAgents: registry(),
+      tools: [note],
+      waitForAnswers: true,
+    });
+    const inputs = { topic: 'tides' };
+    const { body } = await server.send('POST', '/v1/workflows/publish/execute', { inputs, background: true });
+    const waits = async () => (await server.send('GET', `/v1/workflows/publish/runs/${body.run_id}`)).body.status;
+    await expect.poll(waits, { timeout: 60_000 }).toBe('waiting');
+    await using opened = await openPage(launched, `${server.url}/#/runs/${body.run_id}`);
+    const { page } = opened;
+    await page.getByRole('button', { name: 'Fork here' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Begin with the step').selectOption('draft');
+    await dialog.getByLabel('With the definition as it is now').check();
+    await dialog.getByText(/^It shares \d+ entr/).waitFor();
+    expect(await axeViolations(page)).toEqual([]);
+    const sent = page.waitForRequest((one) => one.url().endsWith('/fork') && !one.postData()?.includes('preview'));
+    await dialog.getByRole('button', { name: /Start the fork/ }).click();
+    expect((await sent).postDataJSON()).toEqual({ step: 'draft', definition: 'current' });
+    await page.getByRole('heading', { name: 'Comparison' }).waitFor();
+  });
+
   test('are cancelled, and show what is undone', async () => {
     await using server = await startInProcess(scriptedModel([]), {
       namedAgents: registry(),

@@ -25,6 +25,9 @@ const PREVIEW_MS = 250;
 export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
   const state = model.stateAt(at);
   const original = useMemo(() => originalOf(model, at), [model, at]);
+  const steps = useMemo(() => stepsOf(model), [model]);
+  const step = useSignal('');
+  const isCurrentDefinition = useSignal(false);
   const to = useSignal('');
   const instructions = useSignal(original.instructions);
   const input = useSignal(original.input);
@@ -36,7 +39,8 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
   const isBusy = useSignal(false);
 
   const body: ForkBody = {
-    at,
+    ...(step.value === '' ? { at } : { step: step.value }),
+    ...(isCurrentDefinition.value && { definition: 'current' as const }),
     ...(to.value !== '' && { model: to.value }),
     ...(instructions.value !== original.instructions && { instructions: instructions.value }),
     ...(input.value !== original.input && input.value !== '' && { input: input.value }),
@@ -86,6 +90,31 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
     <Dialog title={`Fork after entry ${at}`} onClose={onClose}>
       <form class="fork" onSubmit={(event) => void start(event)}>
         <p class="muted small">A new run with the same beginning. The original does not change.</p>
+        {steps.length > 0 && (
+          <>
+            <label class="field">
+              <span>Begin with the step</span>
+              <select value={step.value} onChange={({ currentTarget }) => (step.value = currentTarget.value)}>
+                <option value="">What follows entry {at}</option>
+                {steps.map((id) => (
+                  <option key={id} value={id}>
+                    {id}
+                  </option>
+                ))}
+              </select>
+            </label>
+            <div class="field checks">
+              <label>
+                <input
+                  type="checkbox"
+                  checked={isCurrentDefinition.value}
+                  onChange={({ currentTarget: { checked } }) => (isCurrentDefinition.value = checked)}
+                />
+                With the definition as it is now
+              </label>
+            </div>
+          </>
+        )}
         <label class="field">
           <span>Model</span>
           <select value={to.value} onChange={({ currentTarget }) => (to.value = currentTarget.value)}>
@@ -180,7 +209,7 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
           ))}
         </fieldset>
         <div class="fork-foot">
-          <Preview model={model} at={at} preview={preview.value?.made} isCurrent={isCurrent} problem={problem.value} />
+          <Preview model={model} preview={preview.value?.made} isCurrent={isCurrent} problem={problem.value} />
           <button
             type="submit"
             class="button primary"
@@ -196,14 +225,13 @@ export function ForkDialog({ id, model, at, onClose }: ForkProps): JSX.Element {
 
 interface PreviewProps {
   readonly model: RunModel;
-  readonly at: number;
   readonly preview: WireForkPreview | undefined;
   /** False: it is of earlier changes. */
   readonly isCurrent: boolean;
   readonly problem: string | undefined;
 }
 
-function Preview({ model, at, preview, isCurrent, problem }: PreviewProps): JSX.Element {
+function Preview({ model, preview, isCurrent, problem }: PreviewProps): JSX.Element {
   if (problem !== undefined) {
     return (
       <p class="problem" role="alert">
@@ -213,7 +241,7 @@ function Preview({ model, at, preview, isCurrent, problem }: PreviewProps): JSX.
   }
   if (!preview) return <p class="muted">Looking what the fork would do…</p>;
   const { shared, copied, performs, waiting } = preview;
-  const { modelCalls, calls } = laterWork(model, at, copied);
+  const { modelCalls, calls } = laterWork(model, shared - 1, copied);
   return (
     <section class="preview" aria-label="What the fork does" aria-live="polite" aria-busy={!isCurrent} tabIndex={0}>
       <h3>What the fork does {!isCurrent && <span class="spinner" />}</h3>
@@ -254,6 +282,18 @@ function Preview({ model, at, preview, isCurrent, problem }: PreviewProps): JSX.
       </ul>
     </section>
   );
+}
+
+/** The ids of the steps of a workflow. */
+function stepsOf(model: RunModel): readonly string[] {
+  const first = model.entries[0]?.event;
+  const definition = first?.type === 'run-started' ? first.definition : undefined;
+  const { steps = [] } = ((definition ?? {}) as { readonly workflow?: WorkflowSteps }).workflow ?? {};
+  return steps.map(({ id }) => id);
+}
+
+interface WorkflowSteps {
+  readonly steps?: readonly { readonly id: string }[];
 }
 
 interface Original {
