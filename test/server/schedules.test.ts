@@ -82,11 +82,13 @@ async function counted(
   let from: number | undefined;
   for (;;) {
     const [before] = await store.schedules.list();
+    // A run is listed a moment after its request is stored.
+    const open = await store.requests.unfinished();
     const runs = (await store.list({ labels: { schedule: 'tick' }, limit: 10_000 })).length;
     const [after] = await store.schedules.list();
     const { next, pending, skipped } = before!.state as { next: number; pending: readonly number[]; skipped: number };
     from ??= next;
-    const isSettled = before!.version === after!.version && pending.length === 0;
+    const isSettled = before!.version === after!.version && pending.length === 0 && open.length === 0;
     if (isSettled && next >= from + more * 1_000) return { due: next / 1_000, runs, skipped };
     await new Promise((resolve) => setTimeout(resolve, 10));
   }

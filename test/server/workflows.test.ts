@@ -207,12 +207,15 @@ describe('the workflows API', () => {
 
   test('a run that has not begun has pending steps', async () => {
     const server = await serve();
+    // So that there are no branches yet.
+    blocked = Promise.withResolvers();
     const { body } = await execute(server, 'publish', { inputs: { topic: 'tides' }, background: true });
     const { run_id: id } = body as unknown as Run;
     const read = store.read.bind(store);
     store.read = async (...args) => (args[0] === id ? [] : read(...args));
     const run = await runOf(server, 'publish', id);
     store.read = read;
+    blocked.resolve();
     expect(statuses(run)).toEqual({
       draft: 'pending',
       discard: 'pending',
