@@ -57,6 +57,16 @@ test.each([
   });
 });
 
+test('with [memory], a client notes and recalls', async () => {
+  await mkdir(join(folder, 'with-memory'));
+  await writeFile(join(folder, 'with-memory', 'treadle.toml'), '[memory]\nenabled = true\n');
+  const flags = ['--tools', 'remember,recall', '--cwd', join(folder, 'with-memory')];
+  await using client = await newClient(target(...flags));
+  expect((await client.tools()).map((one) => one.name)).toEqual(['recall', 'remember']);
+  expect(await client.call('remember', { key: 'pet', text: 'Ann has a dog.' })).toMatchObject({ isError: false });
+  expect((await client.call('recall', { query: 'dog' })).text).toContain('Ann has a dog.');
+});
+
 test('writes nothing but the protocol to standard output, and ends with its input', async () => {
   const stdin = new PassThrough();
   const sent = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18' } };

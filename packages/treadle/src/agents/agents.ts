@@ -147,7 +147,8 @@ export const runCommand: Command = defineCommand({
     'treadle agents run summarizer @notes.txt --quiet',
   ],
   async run({ values, arguments: [name, ...words] }, io) {
-    const { agentRun, iterativeResult } = await import('@treadle/core/named-agents');
+    const { agentRun, iterativeResult, recalledBy, runOwner, withRecalled } =
+      await import('@treadle/core/named-agents');
     const agent = await findAgent(await openAgents(await resolveContext(values, io)), name!);
     const inputs = await checkedInputs(agent, { values, words }, io);
     if (inputs === undefined) return EXIT.cancelled;
@@ -161,14 +162,14 @@ export const runCommand: Command = defineCommand({
     try {
       const { store, context, options, notices, explain, deniedTools } = session;
       if (!values.quiet) for (const text of notices) screen.writeLine(text);
-      const loop = agentRun(
-        agent,
-        { inputs, mode: values.single ? 'single' : 'iterative', options: invokeOptions(values) },
-        // The agents that it calls keep their models.
-        values.model === undefined ? hostOf(session) : { ...hostOf(session), model: () => options.model },
-      );
+      // The agents that it calls keep their models.
+      const host = values.model === undefined ? hostOf(session) : { ...hostOf(session), model: () => options.model };
+      const mode = values.single ? 'single' : 'iterative';
+      const loop = agentRun(agent, { inputs, mode, options: invokeOptions(values) }, host);
+      const start = { ...options, ...loop, labels: { ...options.labels, ...loop.labels } };
+      const recalled = await recalledBy(agent, host, start.input, runOwner(start));
       return await runAndReport({
-        start: { ...options, ...loop, labels: { ...options.labels, ...loop.labels } },
+        start: { ...start, ...withRecalled(start, recalled) },
         deniedTools,
         store,
         context,

@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import { TreadleError, type ContinueOptions, type Journal, type Model, type Policy, type Tool } from '@treadle/core';
 import type { AgentBounds, AgentHost, NamedAgent, WorkflowHost } from '@treadle/core/named-agents';
+import type { Memory } from '@treadle/core/memory';
 import type { Skill } from '@treadle/core/skills';
 import type { CallableAgents } from '@treadle/tools';
 import type { AgentFileProblem, FolderAgents } from '@treadle/tools/agents';
@@ -80,6 +81,8 @@ export interface AgentParts {
   readonly tools: readonly Tool[];
   readonly policy: Policy;
   readonly skills: readonly Skill[];
+  /** For agents with `memory`. Absent: it is off. */
+  readonly memory?: Memory | undefined;
   /** Those of flags and configuration. */
   readonly bounds: AgentBounds;
 }
@@ -104,9 +107,10 @@ export async function sessionAgents(
   let models = await openAgentModels(registry.list(), place, env);
   let workflows = await workflowsOf(registry.list());
   const host = (): AgentHost => {
-    const { model: byDefault, ...given } = parts();
+    const { model: byDefault, memory, ...given } = parts();
     return agentHost({
       ...given,
+      ...(memory && { memory }),
       registry,
       ...(workflows && { workflows }),
       ...(maxDepth !== undefined && { maxDepth }),

@@ -43,11 +43,15 @@ export function parseStoreUrl(url: string, { from, folder }: { from: string; fol
 }
 
 /** A store of runs. What keeps nothing has only these. */
-export type SessionStore = RunStore & Partial<Pick<Store, 'rates' | 'keptProcesses' | 'budgets'>>;
+export type SessionStore = RunStore &
+  Partial<Pick<Store, 'rates' | 'keptProcesses' | 'budgets' | 'memory' | 'metrics'>>;
 
-/** Opens the store of a command that creates runs. Creates the store if it does not exist. */
-export async function openStore(location: StoreLocation): Promise<SessionStore> {
-  if (location.type === 'memory') return memoryJournal();
+/** Opens the store of a command that creates runs, which `remembers` if [memory] is on. Creates the store if it does not exist. */
+export async function openStore(
+  location: StoreLocation,
+  { remembers = false }: { readonly remembers?: boolean } = {},
+): Promise<SessionStore> {
+  if (location.type === 'memory') return remembers ? openUrl('memory:') : memoryJournal();
   if (location.type === 'sqlite') await createStoreFolder(dirname(location.file));
   return durablyRead(await openUrl(urlOf(location), 'Or run without storing anything: --store memory:'));
 }

@@ -4,6 +4,7 @@ import { chooseModel } from '../config/choose-model.ts';
 import { resolveContext } from '../config/context.ts';
 import { loadHooks } from '../config/hooks.ts';
 import { openServerStore } from '../config/store.ts';
+import { openRunMemory } from '../memory/run-memory.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy } from '../policy/command-policy.ts';
 import { userName } from '../run/ask-approval.ts';
@@ -52,19 +53,22 @@ export const mcpServeCommand: Command = defineCommand({
     const needsModel = words.includes('coding') || words.includes('task') || agents.length > 0;
     const model = needsModel ? await openModel(chooseModel(values, loaded, io.env)) : NO_PLACE.model;
     const sandbox = await sandboxFor(context, words);
-    const chosen = chooseTools(context, { model, canAnswer: true, sandbox }, { words, from: '--tools' });
     const { newLog } = await import('@treadle/server');
     const { mcpStdioServer } = await import('@treadle/server/mcp');
     const log = newLog({ to: io.stderr, level: server.log_level ?? 'warn' });
+    const memory = await openRunMemory(context, io.env, (problem) => log.warn(problem));
+    const chosen = chooseTools(context, { model, canAnswer: true, sandbox, memory }, { words, from: '--tools' });
     if (sandbox) io.stderr.write(`${sandbox.notice}\n`);
     const unused = registry ? unusedNotice(registry) : [];
+    if (memory?.notice) log.warn(memory.notice);
     for (const notice of [...context.packages.problems, ...notices, ...unused]) log.warn(notice);
     // Last, so that a command that cannot run does not create files.
     const store = await openServerStore(context.store);
+    memory?.attach(store);
     const stop = catchStopSignal(io);
     try {
       const policy = commandPolicy(context, 'policy', { rates: store.rates });
-      const parts = (): AgentParts => ({ model, tools: chosen, policy, skills, bounds: {} });
+      const parts = (): AgentParts => ({ model, tools: chosen, policy, skills, memory, bounds: {} });
       const named = registry && (await sessionAgents(registry, context, { env: io.env, parts }));
       const tools = [...chosen, ...agents.flatMap(({ name }) => named?.callable.tool(name) ?? [])];
       const connection = mcpStdioServer({

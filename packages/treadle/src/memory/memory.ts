@@ -236,7 +236,7 @@ export const memoryGroup: CommandGroup = {
   summary: SUMMARIES.memory,
   commands: [listCommand, searchCommand, showCommand, forgetCommand, rebuildCommand, exportCommand],
   notes: [
-    'A server with enabled = true in [memory] of treadle.toml remembers what its runs did. Notes are written by agents and people.',
+    'With enabled = true in [memory] of treadle.toml, what runs did is remembered. Notes are written by agents and people.',
   ],
 };
 

@@ -28,6 +28,7 @@ import { loadPackages } from '../config/packages.ts';
 import { openLedgers } from '../config/budgets.ts';
 import { loadHooks } from '../config/hooks.ts';
 import { openStore, type SessionStore } from '../config/store.ts';
+import { openRunMemory, type RunMemory } from '../memory/run-memory.ts';
 import { openModel } from '../models/open-model.ts';
 import { commandPolicy, requestExplainer, type Asking } from '../policy/command-policy.ts';
 import { openSavedRules, type SavedRules } from '../policy/saved-rules.ts';
@@ -149,15 +150,17 @@ export async function openSession(
     ...(tool_error_limit !== undefined && { errorLimit: tool_error_limit }),
     ...(default_tool_timeout_ms !== undefined && { toolTimeoutMs: default_tool_timeout_ms }),
   };
-  const parts = (): AgentParts => ({ model: runOptions.model, tools: allTools(), policy, skills, bounds });
+  const memory = await openRunMemory(context, io.env, writeLine);
+  const parts = (): AgentParts => ({ model: runOptions.model, tools: allTools(), policy, skills, memory, bounds });
   const named = registry && (await sessionAgents(registry, context, { env: io.env, parts }));
   const device = values.device === undefined ? undefined : await openDeviceSession(context, io.env, values.device);
   const list = splitToolList(context, toolList(context, toolsFlag(values) ?? (device && 'none')));
-  const taken = commandTools(context).map(({ name }) => name);
+  const taken = [...commandTools(context), ...(memory?.tools ?? [])].map(({ name }) => name);
   let sandbox = isDry ? undefined : await sandboxFor(context, list.words);
   const mcp = await openMcpTools(context, io.env, { taken, names: list.servers });
   // Without any, tasks are as they were.
-  const place = { canAnswer: canAsk, agents: registry && registry.list().length > 0 ? named?.callable : undefined };
+  const callable = registry && registry.list().length > 0 ? named?.callable : undefined;
+  const place = { canAnswer: canAsk, agents: callable, memory };
   const opened = await openParts({ context, mcp, place: { ...place, model, sandbox }, list, skills });
   const { store } = opened;
   const ledger = budgets.length === 0 ? undefined : (await openLedgers(config, store.budgets))(budgets);
@@ -214,6 +217,7 @@ export async function openSession(
   };
   const notices = [
     choice.notice,
+    memory?.notice,
     sandbox?.notice,
     agentsNotice(agents.files),
     ...agents.problems,
@@ -316,7 +320,7 @@ const STARTED_BY = { 'started-by': 'command' };
 interface ToolParts {
   readonly context: CommandContext;
   readonly mcp: McpToolbox;
-  readonly place: ToolPlace;
+  readonly place: ToolPlace & { readonly memory: RunMemory | undefined };
   readonly list: Parameters<typeof chooseTools>[2];
   readonly skills: readonly Skill[];
 }
@@ -332,11 +336,13 @@ async function ownTools({ context, mcp, place, list, skills }: ToolParts): Promi
 async function openParts(
   options: ToolParts,
 ): Promise<{ readonly own: readonly Tool[]; readonly store: Awaited<ReturnType<typeof openStore>> }> {
-  const { context, mcp } = options;
+  const { context, mcp, place } = options;
   try {
     const own = await ownTools(options);
     // Last, so that a command that cannot run does not create files.
-    return { own, store: await openStore(context.store) };
+    const store = await openStore(context.store, { remembers: place.memory !== undefined });
+    place.memory?.attach(store);
+    return { own, store };
   } catch (error) {
     await mcp.close();
     throw error;

@@ -28,6 +28,7 @@ import { chooseModel, chooseModelOf } from '../config/choose-model.ts';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
 import { loadHooks } from '../config/hooks.ts';
+import { openRunMemory } from '../memory/run-memory.ts';
 import { openModel } from '../models/open-model.ts';
 import { DEVICE_LABEL, openDeviceSession } from '../edge/device-session.ts';
 import { commandPolicy, isApplicable, requestExplainer, resumedPolicy } from '../policy/command-policy.ts';
@@ -238,6 +239,9 @@ async function resumeRun(
     note(`The run was started in another working folder. Its tools now act in ${context.folder}; --cwd changes that.`);
   }
   const model = await openModel(choice);
+  const memory = await openRunMemory(context, io.env, note);
+  memory?.attach(store);
+  if (!values.quiet && memory?.notice) note(memory.notice);
   const list = splitToolList(context, toolList(context));
   // An agent may call others, which have tools of their own.
   const sandbox = await sandboxFor(context, isOfAgent ? list.words : state.tools.map(({ name }) => name));
@@ -247,17 +251,19 @@ async function resumeRun(
     isOfAgent || callsAgents
       ? await sessionAgents((await openAgents(context)) ?? (await noAgents()), context, {
           env: io.env,
-          parts: () => ({ model, tools: allTools(), policy, skills: skills ?? [], bounds: {} }),
+          parts: () => ({ model, tools: allTools(), policy, skills: skills ?? [], memory, bounds: {} }),
         })
       : undefined;
-  const place = { model, canAnswer: canAskOn(io), sandbox, agents: callsAgents ? named?.callable : undefined };
+  const callable = callsAgents ? named?.callable : undefined;
+  const place = { model, canAnswer: canAskOn(io), sandbox, agents: callable, memory };
   const [summary] = await store.list({ runId: state.runId, limit: 1 });
   const on = summary?.labels?.[DEVICE_LABEL];
   const device = on === undefined ? undefined : await openDeviceSession(context, io.env, on);
   const at = device && { place: device.place };
   const policy = resumedPolicy(context, state, { rates: store.rates, yes: values.yes === true, ...at });
   const acceptChangedTools = values['accept-changed-tools'] === true;
-  const own = new Set([...commandTools(context).map(({ name }) => name), 'skill', 'agents_list']);
+  const remembering = memory?.tools ?? [];
+  const own = new Set([...[...commandTools(context), ...remembering].map(({ name }) => name), 'skill', 'agents_list']);
   const isOther = (name: string): boolean =>
     !own.has(name) && !/^(read_result|agent_|workflow_|hand_off_to_)/.test(name);
   const usesMcp = [...names].some(isOther);

@@ -15,6 +15,7 @@ import { CommandError } from '../command-line/command.ts';
 import { didYouMean } from '@treadle/core/nearest';
 import type { Config } from '../config/config.ts';
 import type { CommandContext } from '../config/context.ts';
+import type { RunMemory } from '../memory/run-memory.ts';
 import { commandPolicy, rulesOf } from '../policy/command-policy.ts';
 import { chooseSandbox, NO_SANDBOX, type Sandbox } from './sandbox.ts';
 
@@ -30,6 +31,8 @@ export interface ToolPlace {
   readonly sandbox?: Sandbox | undefined;
   /** Agents for tasks. Absent: there are none. */
   readonly agents?: CallableAgents | undefined;
+  /** Absent: nothing is known from before. */
+  readonly memory?: Pick<RunMemory, 'tools'> | undefined;
 }
 
 /** For commands that only look at the definitions of tools. */
@@ -85,7 +88,7 @@ export function chooseTools(
   { words, from }: { readonly words: readonly string[]; readonly from: string },
 ): readonly Tool[] {
   const { config, file } = context.loaded;
-  const all = commandTools(context);
+  const all = [...commandTools(context), ...(place.memory?.tools ?? [])];
   const names = all.map(({ name }) => name);
   const packaged = context.packages.tools.map(({ name }) => name);
   const inSet: Readonly<Record<string, readonly string[]>> = {
@@ -135,7 +138,7 @@ interface Choice {
 /** A task can use the tools that the run itself has. */
 function toolsIn(
   ops: Ops,
-  { model, canAnswer, mcp = [], sandbox = NO_SANDBOX, agents }: ToolPlace,
+  { model, canAnswer, mcp = [], sandbox = NO_SANDBOX, agents, memory }: ToolPlace,
   { packaged, isOffered = () => true }: Choice,
 ): readonly Tool[] {
   const programs = { bash: sandbox.opsFor(ops, 'bash'), git: sandbox.opsFor(ops, 'git') };
@@ -143,7 +146,8 @@ function toolsIn(
     const where = sandbox.packageOps(ops, one.sandboxing);
     return where ? packageTool(one, where) : [];
   });
-  const tools = [...codingTools(ops, programs), questionTool({ canAnswer }), ...own].filter(isOffered);
+  const remembering = memory?.tools ?? [];
+  const tools = [...codingTools(ops, programs), questionTool({ canAnswer }), ...own, ...remembering].filter(isOffered);
   const task = taskTool({
     models: { default: model },
     tools: [...tools, ...mcp],
