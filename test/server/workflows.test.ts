@@ -84,6 +84,14 @@ steps:
   - { id: large, action: condition, if: steps.sum.output.size > inputs.most, then: [much] }
   - { id: much, action: transform, value: "\${{ steps.sum.output }}" }
 `;
+const AGAIN = `
+name: again
+description: Tries again
+undo_on: [cancelled]
+steps:
+  - { id: late, action: run_tool, tool: note, inputs: { text: late }, retry: { times: 2, on: [interrupted] }, undo: back }
+  - { id: back, action: run_tool, tool: note, inputs: { text: back } }
+`;
 const WRITER: NamedAgent = { name: 'writer', description: 'Writes', tools: ['agent:quick'] };
 
 function workflowIn(text: string): NamedAgent {
@@ -95,7 +103,7 @@ function workflowIn(text: string): NamedAgent {
 let agents: Map<string, NamedAgent>;
 
 function registry(): AgentRegistry {
-  const workflows = [PUBLISH, QUICK, LACKING, SPEND, SUMS].map(workflowIn);
+  const workflows = [PUBLISH, QUICK, LACKING, SPEND, SUMS, AGAIN].map(workflowIn);
   agents = new Map([...workflows, WRITER].map((one) => [one.name, one]));
   return { list: () => [...agents.values()], get: (name) => agents.get(name), onChange: () => () => {} };
 }
@@ -133,6 +141,7 @@ describe('the workflows API', () => {
       'lacking',
       'spend',
       'sums',
+      'again',
     ]);
     const { body: one } = await server.send('GET', '/v1/workflows/quick');
     expect(one).toMatchObject({
@@ -241,6 +250,25 @@ describe('the workflows API', () => {
     expect(log).toEqual(['draft of tides', 'count', 'discard noted draft of tides']);
     const again = await server.send('POST', `/v1/workflows/publish/runs/${id}/cancel`);
     expect(again.body).toMatchObject({ undo_run_id: null });
+  });
+
+  test('a cancel undoes a step that would be tried again', async () => {
+    const server = await serve();
+    blocked = Promise.withResolvers();
+    const { body } = await execute(server, 'again', { background: true });
+    const { run_id: id } = body as unknown as Run;
+    await expect.poll(() => log, POLL).toEqual(['late']);
+    expect((await runOf(server, 'again', id)).steps).toMatchObject([{ id: 'late', status: 'running' }, { id: 'back' }]);
+    // The call does not end before it is cancelled.
+    const { resolve } = blocked;
+    blocked = undefined;
+    const cancelled = await server.send('POST', `/v1/workflows/again/runs/${id}/cancel`);
+    const { undo_run_id: undo } = cancelled.body as unknown as { undo_run_id: string };
+    await expect
+      .poll(() => runOf(server, 'again', undo), POLL)
+      .toMatchObject({ status: 'completed', output: { undone: ['late'] } });
+    expect(log).toEqual(['late', 'back']);
+    resolve();
   });
 
   test('a cancel by the runs API undoes too, and a cancel of the undo does not undo it', async () => {

@@ -296,6 +296,11 @@ function* attempts(scope: Scope, one: CompiledStep, tried: { mayBeDone: boolean 
       const type = typeOf(error);
       tried.mayBeDone ||= mayHaveActed(one, type);
       if (type === undefined || !on.includes(type) || count >= times) throw error;
+      // The run may end before it is done.
+      if (tried.mayBeDone) {
+        const failed = { status: 'failed', output: null, error: failureFrom(one.id, error), mayBeDone: true } as const;
+        scope.results.set(one.id, failed);
+      }
     }
     const seconds = Math.min(delay * factor ** (count - 1), LONGEST_DELAY);
     if (seconds > 0) yield* call(WORKFLOW_TOOLS.sleep, { seconds }, one.id);

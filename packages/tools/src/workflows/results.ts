@@ -75,7 +75,9 @@ export async function stepStatuses(journal: ListedJournal, runId: string, flow: 
   return [...flow.steps.values()].flatMap((step) => {
     const { id, action } = step;
     if (inMaps.has(id)) return [];
-    const result = results[id];
+    // One that may be done is tried again.
+    const isAgain = results[id]?.mayBeDone && current.has(id);
+    const result = isAgain ? undefined : results[id];
     const now = result ? undefined : current.get(id);
     const { output = null, error = null, status = now?.status ?? rest } = result ?? {};
     const isTaken = result !== undefined && result.status !== 'skipped';
