@@ -63,13 +63,17 @@ test('a run notes, the next one recalls, and an agent with memory is told; the j
   expect((await treadle('memory', 'list', '--type', 'note')).stdout).toContain('pet: Ann has a dog.');
 });
 
-test('a label switches it off or makes it private', async () => {
-  await configure(ON, { text: ['The key is under the mat.'] }, NOTE, { text: ['No.'] });
+test('labels switch it off, make it private, or are tags', async () => {
+  await configure(ON, { text: ['Under the mat.'] }, { text: ['Yes.'] }, NOTE, { text: ['No.'] }, { text: ['Fine.'] });
   await treadle('run', '--label', 'memory=private', 'Where is the key?');
+  await treadle('run', '--label', 'tags=home,private', 'Under the mat?');
   expect((await treadle('memory', 'list', '--json')).stdout).toBe('[]\n');
   await treadle('run', '--label', 'memory=off', 'Note my dog.');
   expect(said(-1)).toContain('Memory is switched off');
   expect((await treadle('memory', 'list', '--type', 'note', '--json')).stdout).toBe('[]\n');
+  await treadle('run', '--label', 'tags=home', 'How is the dog?');
+  expect((await treadle('memory', 'list', '--tag', 'home')).stdout).toContain('Answered: Fine.');
+  expect((await treadle('memory', 'list', '--tag', 'hom', '--json')).stdout).toBe('[]\n');
 });
 
 test('a chat remembers from one conversation to the next', async () => {

@@ -86,10 +86,14 @@ test('nothing that is private is remembered, and the journal keeps it', async ()
   const store = await storeOfTest();
   await run(store, 'exposed', [call(['look']), call(['secret']), 'The key is 1234.'], { input: 'Read it.' });
   await run(store, 'labelled', [call(['look']), 'It is 1234.'], { labels: { memory: 'private' } });
+  await run(store, 'tagged', [call(['remember', { key: 'k', text: '1234' }]), 'It is 1234.'], {
+    labels: { tags: 'a, private' },
+  });
   const texts = (await stored(store)).map(({ content }) => content);
   expect(texts).toHaveLength(3);
   expect(texts.join()).not.toContain('1234');
-  for (const runId of ['exposed', 'labelled']) expect(JSON.stringify(await store.read(runId))).toContain('1234');
+  for (const runId of ['exposed', 'labelled', 'tagged'])
+    expect(JSON.stringify(await store.read(runId))).toContain('1234');
 });
 
 test('a run notes and finds what is for it, and a note knows its run', async () => {

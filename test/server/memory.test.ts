@@ -262,17 +262,17 @@ test('an agent that another one calls is told what is about its task, and what i
 
 test('a conversation switches its memory off, and an incognito one stays so', async () => {
   const recall = { calls: [{ name: 'recall', id: '1', arguments: '{"query":"dog"}' }] };
-  const model = scriptedModel(['One.', recall, 'Two.', recall, 'Three.', 'Four.', 'Five.']);
+  const model = scriptedModel(['One.', recall, 'Two.', recall, 'Three.', 'Four.', 'Five.', 'Six.', 'Seven.', 'Eight.']);
   await using server = await serve([], {
     ...agents(),
     defaultTools: ['recall'],
     keys: [{ name: 'ann', hash: hashKey('tk_ann'), scopes: [...SCOPES] }],
     models: { default: 'm', models: new Map([['m', model]]) },
   });
-  const chat = async (body: object): Promise<string> => {
+  const chat = async (body: object, headers: Readonly<Record<string, string>> = {}): Promise<string> => {
     const answer = await fetch(`${server.url}/v1/chat`, {
       method: 'POST',
-      headers: { ...as('ann'), 'content-type': 'application/json' },
+      headers: { ...as('ann'), 'content-type': 'application/json', ...headers },
       body: JSON.stringify(body),
     });
     const text = await answer.text();
@@ -293,9 +293,18 @@ test('a conversation switches its memory off, and an incognito one stays so', as
   const secret = await chat({ message: 'My secret is kiwi.', memory: 'incognito' });
   await chat({ conversation_id: secret, message: 'The kiwi is green.', memory: 'on' });
   expect(await switchOf(secret)).toBe('incognito');
-  const all = contents(await server.ask('ann', 'GET', '/v1/memory?level=full&limit=100')).join('\n');
+  const tagged = await chat({ message: 'The plum is blue.' }, { 'x-treadle-label-tags': 'fruit, private' });
+  expect(await switchOf(tagged)).toBe('incognito');
+  await chat({ conversation_id: tagged, message: 'Which plum?' });
+  expect(await switchOf(tagged)).toBe('incognito');
+  await chat({ message: 'An apple.' }, { 'x-treadle-label-tags': 'fruit' });
+  const list = (query: string): Promise<JsonAnswer> => server.ask('ann', 'GET', `/v1/memory?${query}`);
+  const all = contents(await list('level=full&limit=100')).join('\n');
   expect(all).toContain('Two.');
-  expect(all).not.toMatch(/kiwi|Four|Five/);
+  expect(all).not.toMatch(/kiwi|plum|Four|Five|Six|Seven/);
+  const [{ content, tags }, ...others] = (await list('tag=fruit')).body.data;
+  expect([content, tags, others]).toEqual(['Asked: An apple. Answered: Eight.', ['fruit'], []]);
+  expect((await list('query=apple&tag=fruit')).status).toBe(400);
   expect((await server.ask('ann', 'POST', '/v1/chat', { message: 'x', memory: 'no' })).body.error.param).toBe('memory');
 });
 

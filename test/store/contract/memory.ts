@@ -102,6 +102,40 @@ export function memoryContract(tempStore: () => Promise<TempStores>): void {
     ]);
   });
 
+  test('what a run did has the tags of its label, by which it is listed', async () => {
+    await using temp = await tempStore();
+    const store = await temp.open();
+    const odd = String.raw`a "b" \ [c] ^$.*|() ü-\u0000`;
+    await run(store, 'a', {
+      labels: { tags: `home, pets,,home,${odd}` },
+      answer: 'has "tags":["fake"], \0 and \uD800',
+    });
+    await run(store, 'b', { labels: { tags: 'pets' }, answer: 'home' });
+    await run(store, 'c', { labels: { tags: `${'x'.repeat(300)},${[...'abcdefghijklmnopqrstuvwxyz'].join(',')}` } });
+    for (const tags of ['private', 'home, Private', `${'y,'.repeat(30)}private`]) {
+      await run(store, tags, { labels: { tags } });
+    }
+    const memory = memoryOn({ port: store.memory, now: () => 0 });
+    await memory.remember({ key: 'k', scope: 'user', content: 'A note.', tags: ['pets', odd], ...ANN });
+    await keep(store);
+    const tagged = async (tag: string): Promise<readonly string[]> =>
+      byId(await store.memory.list({ tenant: 'acme', tag, limit: ALL })).map((item) => item.runId ?? item.content);
+    expect(await tagged('home')).toEqual(['a']);
+    expect((await tagged('pets')).toSorted()).toEqual(['A note.', 'a', 'b']);
+    expect((await tagged(odd)).toSorted()).toEqual(['A note.', 'a']);
+    for (const none of ['hom', 'fake', 'private', 'Private', 'llm_response', '.*', '', ' pets']) {
+      expect(await tagged(none)).toEqual([]);
+    }
+    const all = await stored(store);
+    expect(all.find(({ runId }) => runId === 'a')?.tags).toEqual(['home', 'pets', odd]);
+    const { tags } = all.find(({ runId }) => runId === 'c')!;
+    expect([tags.length, tags[0]]).toEqual([20, 'x'.repeat(200)]);
+    const kept = byId(all.filter(({ type }) => type !== 'note'));
+    await store.memory.restart();
+    await keep(store);
+    expect(byId((await stored(store)).filter(({ type }) => type !== 'note'))).toEqual(kept);
+  });
+
   test('finds items by their words, the best first, and only those that a reader may see', async () => {
     await using temp = await tempStore();
     const store = await temp.open();

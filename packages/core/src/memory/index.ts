@@ -14,6 +14,7 @@ export {
   type SearchOptions,
 } from './memory.ts';
 export {
+  memoryLabel,
   MEMORY_TOOLS,
   observationReader,
   observationsOf,

@@ -14,9 +14,27 @@ export const PRIVATE_LABEL = { memory: 'private' } as const;
 /** The labels of a run that remembers nothing. */
 export const OFF_LABEL = { memory: 'off' } as const;
 
+/** The label with the tags of a run, which are those of its observations. `private` among them is as `PRIVATE_LABEL`. */
+const TAGS_LABEL = 'tags';
+const PRIVATE_TAG = 'private';
+const MAX_TAGS = 20;
+const MAX_TAG_CHARS = 200;
+
+/** What the labels of a run say about memory: as `PRIVATE_LABEL`, as `OFF_LABEL`, or undefined. */
+export function memoryLabel(labels: RunStarted['labels']): string | undefined {
+  const isPrivate = tagsIn(labels).some((tag) => tag.toLowerCase() === PRIVATE_TAG);
+  return isPrivate ? PRIVATE_LABEL.memory : labels?.['memory'];
+}
+
+function tagsIn(labels: RunStarted['labels']): readonly string[] {
+  const tags = (labels?.[TAGS_LABEL] ?? '').split(',').map((tag) => tag.trim());
+  return [...new Set(tags)].filter((tag) => tag !== '');
+}
+
 /** Whether a run with these labels may use memory. */
 export function usesMemory(labels: RunStarted['labels']): boolean {
-  return labels?.['memory'] !== PRIVATE_LABEL.memory && labels?.['memory'] !== OFF_LABEL.memory;
+  const label = memoryLabel(labels);
+  return label !== PRIVATE_LABEL.memory && label !== OFF_LABEL.memory;
 }
 
 /** The tools that read and write memory. What they say is there already, and must be gone when that is forgotten. */
@@ -36,21 +54,22 @@ export interface ObservationReader {
  * failure. A pure function of the entries. Those before `from` only say how the run got there, and those that a fork shares are its
  * original's.
  *
- * Nothing of a run with the label `PRIVATE_LABEL` is observed, and nothing of what a run does after it has seen private data.
+ * Nothing of a run whose labels say `PRIVATE_LABEL` is observed, and nothing of what a run does after it has seen private data.
  */
 export function observationReader(from = 0): ObservationReader {
   const observations: Observation[] = [];
   let started: RunStarted | undefined;
+  let tags: readonly string[] = [];
   let isShared: (entry: AppliedEntry['entry']) => boolean = () => false;
   /** What people said since the last reply. */
   let asked: string[] = [];
 
   function observe(step: AppliedEntry, found: readonly Found[]): void {
     const { entry, state } = step;
-    if (!started || started.labels?.['memory'] === PRIVATE_LABEL.memory || state.exposure?.private) return;
+    if (!started || memoryLabel(started.labels) === PRIVATE_LABEL.memory || state.exposure?.private) return;
     const { session, principal } = started;
     const agent = agentIn(started, state);
-    for (const [index, { type, content, metadata = {}, tags = [] }] of found.entries()) {
+    for (const [index, { type, content, metadata = {} }] of found.entries()) {
       observations.push({
         id: `${state.runId}/${entry.seq}${found.length > 1 ? `.${index}` : ''}`,
         type,
@@ -74,6 +93,9 @@ export function observationReader(from = 0): ObservationReader {
       const { event } = entry;
       if (event.type === 'run-started') {
         started = event;
+        tags = tagsIn(event.labels)
+          .map((tag) => tag.slice(0, MAX_TAG_CHARS).toWellFormed())
+          .slice(0, MAX_TAGS);
         isShared = sharedBy(event);
         asked = saidLast(event.input);
       } else if (event.type === 'input-added') asked.push(...saidLast(event.messages));
@@ -103,7 +125,6 @@ interface Found {
   readonly type: ObservationType;
   readonly content: string;
   readonly metadata?: Observation['metadata'];
-  readonly tags?: readonly string[];
 }
 
 /** What people said after the last reply. */

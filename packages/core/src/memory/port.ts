@@ -10,6 +10,7 @@ export interface Observation {
   readonly subject?: string;
   readonly tenant?: string;
   readonly content: string;
+  /** Those that the label `tags` of the run names, with commas between them. */
   readonly tags: readonly string[];
   readonly metadata: Readonly<Record<string, string | number | boolean>>;
   readonly at: number;
@@ -58,6 +59,7 @@ export interface MemoryFilter extends MemoryReader {
   readonly session?: string;
   readonly agent?: string;
   readonly subject?: string;
+  readonly tag?: string;
   readonly since?: number;
   readonly until?: number;
   readonly limit: number;

@@ -31,7 +31,7 @@ import {
   type Verdict,
   type Waiting,
 } from '@treadle/core';
-import { PRIVATE_LABEL, type Recalled } from '@treadle/core/memory';
+import { memoryLabel, PRIVATE_LABEL, type Recalled } from '@treadle/core/memory';
 import { skillsSection } from '@treadle/core/skills';
 import { encodeInput } from '@treadle/store';
 import { matchPattern } from '@treadle/tools/patterns';
@@ -235,12 +235,12 @@ async function memoryLabelOf(
   { memory, store }: Pick<Engine, 'memory' | 'store'>,
   after: Conversation['after'],
 ): Promise<string | undefined> {
-  return memory && after && (await startedAgent(store, after.id)).started?.labels?.['memory'];
+  return memory && after && memoryLabel((await startedAgent(store, after.id)).started?.labels);
 }
 
 /** A conversation keeps what was said about its memory, and one that is private stays it. */
 function withMemoryLabel(facts: RunFacts, before: string | undefined): RunFacts {
-  const own = before === PRIVATE_LABEL.memory ? before : (facts.labels?.['memory'] ?? before);
+  const own = before === PRIVATE_LABEL.memory ? before : (memoryLabel(facts.labels) ?? before);
   return own === undefined ? facts : { ...facts, labels: { ...facts.labels, memory: own } };
 }
 
@@ -476,7 +476,7 @@ export function driveRun(
     ...(startRun &&
       !request.isStarted && {
         startRun: (started: Omit<NewRun, 'id'>, { principal: _, ...call }: StartingCall) =>
-          startRun(started, { ...call, caller, memory: plan.facts?.labels?.['memory'] }),
+          startRun(started, { ...call, caller, memory: memoryLabel(plan.facts?.labels) }),
       }),
     ...(plan.keeps && engine.kept && { kept: engine.kept.after(plan.after) }),
     killProcess,

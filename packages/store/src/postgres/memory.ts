@@ -9,6 +9,7 @@ import {
 } from '@treadle/core/memory';
 import {
   bestOf,
+  bodyWithTag,
   columnFilters,
   COMMON,
   memoryRow,
@@ -152,12 +153,13 @@ export function openMemories(db: Database): MemoryPort {
 
     list: (filter) =>
       db.read(async (query) => {
-        const { since = -Infinity, until = Infinity, limit, after } = filter;
+        const { since = -Infinity, until = Infinity, limit, after, tag } = filter;
         const columns = columnFilters(filter);
         const { rows } = await query<{ readonly body: string }>(
           `SELECT m.body FROM treadle.memories m WHERE ${isReader('$1', '$2')} AND m.at >= $3 AND m.at < $4
              AND (m.at, m.memory) < ($5, $6)
-             ${columns.map(([column], index) => `AND m.${column} = $${index + 8}`).join(' ')}
+             ${columns.map(([column], index) => `AND m.${column} = $${index + 9}`).join(' ')}
+             AND ($8::text IS NULL OR m.body ~ $8)
            ORDER BY m.at DESC, m.memory DESC LIMIT $7`,
           [
             ...readerValues(storedReader(filter)),
@@ -166,6 +168,7 @@ export function openMemories(db: Database): MemoryPort {
             after?.at ?? Infinity,
             bytes(after?.id.toWellFormed() ?? ''),
             limit,
+            tag === undefined ? null : bodyWithTag(tag.toWellFormed()),
             ...columns.map(([column, value]) => (column === 'type' ? value : bytes(value))),
           ],
         );

@@ -49,6 +49,18 @@ export function memoryRow(item: MemoryItem): MemoryRow {
 /** Whose texts are not sent to a model for embeddings: a pattern of bodies. In a text, the quotes are escaped. */
 export const PRIVATE_BODY = '%"private":true%';
 
+/**
+ * A regular expression for bodies with a tag, whose quotes, escaped in all texts, begin and end it. PostgreSQL does not read JSON with
+ * every text that is stored.
+ */
+export function bodyWithTag(tag: string): string {
+  const isEscaped = /[\\^]/;
+  const text = JSON.stringify(tag).replaceAll(/[^\p{L}\p{N}]/gu, (char) =>
+    isEscaped.test(char) ? `\\${char}` : `[${char}]`,
+  );
+  return String.raw`"tags":\[("([^"\\]|\\.)*",)*${text}[],]`;
+}
+
 export function toItem(body: string): MemoryItem {
   return JSON.parse(body) as MemoryItem;
 }

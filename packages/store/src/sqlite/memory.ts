@@ -183,12 +183,13 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
     list(filter) {
       const reader = storedReader(filter);
       const columns = columnFilters(filter);
-      const { since = -Infinity, until = Infinity, limit, after } = filter;
+      const { since = -Infinity, until = Infinity, limit, after, tag } = filter;
       const rows = db
         .prepare(
           `SELECT body FROM memories WHERE tenant = ?1 AND (?2 IS NULL OR audience IN (SELECT value FROM json_each(?2)))
              AND at >= ?3 AND at < ?4 AND (at, memory) < (?5, ?6)
-             ${columns.map(([column], index) => `AND ${column} = ?${index + 8}`).join(' ')}
+             ${columns.map(([column], index) => `AND ${column} = ?${index + 9}`).join(' ')}
+             AND (?8 IS NULL OR EXISTS (SELECT 1 FROM json_each(body, '$.tags') WHERE value = ?8))
            ORDER BY at DESC, memory DESC LIMIT ?7`,
         )
         .all(
@@ -199,6 +200,7 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
           after?.at ?? Infinity,
           after?.id.toWellFormed() ?? '',
           limit,
+          tag?.toWellFormed() ?? null,
           ...columns.map(([, value]) => value),
         );
       return rows.map(({ body }) => toItem(body as string));

@@ -24,7 +24,7 @@ export interface MemoryAccess {
 
 export interface Wanted extends Pick<
   MemoryFilter,
-  'type' | 'session' | 'agent' | 'subject' | 'runId' | 'since' | 'until'
+  'type' | 'session' | 'agent' | 'subject' | 'tag' | 'runId' | 'since' | 'until'
 > {
   readonly level: MemoryLevel;
   /** Of all pages together. */

@@ -40,6 +40,7 @@ const FILTER_FLAGS = {
   session: { type: 'text', value: 'ID', help: 'Only of this session or conversation' },
   agent: { type: 'text', value: 'NAME', help: 'Only of this agent' },
   subject: { type: 'text', value: 'NAME', help: 'Only of this key' },
+  tag: { type: 'text', value: 'NAME', help: 'Only with this tag' },
   run: { type: 'text', value: 'ID', help: 'Only of this run' },
   since: { type: 'text', value: 'TIME', help: 'From then on: an age such as 24h or 7d, or a date' },
   until: { type: 'text', value: 'TIME', help: 'Until then' },
@@ -241,13 +242,14 @@ export const memoryGroup: CommandGroup = {
 };
 
 function filterOf(values: Values<typeof FILTER_FLAGS>): Omit<Wanted, 'level' | 'limit'> {
-  const { type, session, agent, subject, run } = values;
+  const { type, session, agent, subject, tag, run } = values;
   const [since, until] = [timeIn('--since', values.since), timeIn('--until', values.until)];
   return {
     ...(type !== undefined && { type }),
     ...(session !== undefined && { session }),
     ...(agent !== undefined && { agent }),
     ...(subject !== undefined && { subject }),
+    ...(tag !== undefined && { tag }),
     ...(run !== undefined && { runId: run }),
     ...(since !== undefined && { since }),
     ...(until !== undefined && { until }),

@@ -1,5 +1,5 @@
 import { isPaused, TreadleError, waiting, type Answer, type ResultBlock } from '@treadle/core';
-import { OFF_LABEL, PRIVATE_LABEL } from '@treadle/core/memory';
+import { memoryLabel, OFF_LABEL, PRIVATE_LABEL } from '@treadle/core/memory';
 import type { ConversationFilter, ConversationRecord, OwnedRequest, RequestRecord } from '@treadle/store';
 import { ApiError, badRequest } from '../../api-error.ts';
 import type { ServerStore } from '../../engine/engine.ts';
@@ -326,7 +326,7 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
       if (!engine.memory) return null;
       const record = head === undefined ? undefined : await readRecord(store, head, { tenant });
       const { facts } = (record?.request ?? {}) as Partial<StoredCaller>;
-      const label = facts?.labels?.['memory'];
+      const label = memoryLabel(facts?.labels);
       return label === PRIVATE_LABEL.memory ? 'incognito' : label === OFF_LABEL.memory ? 'off' : 'on';
     },
     messages: messagesIn,

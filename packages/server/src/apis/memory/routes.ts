@@ -47,6 +47,7 @@ const LIST_QUERY = {
   session: named('session'),
   agent: named('agent'),
   subject: named('key'),
+  tag: named('tag'),
   since: TIME,
   until: TIME,
   limit: LIMIT,
@@ -184,13 +185,14 @@ function levelOf({ level = 'index' }: Query): MemoryLevel {
 function filterOf({ type: given, run, cursor, since, until, ...query }: Query): Omit<MemoryFilter, 'limit'> {
   const type = TYPES.find((one) => one === given);
   if (given !== undefined && !type) throw badRequest(`type must be one of ${TYPES.join(', ')}.`, 'type');
-  const { session, agent, subject } = query;
+  const { session, agent, subject, tag } = query;
   return {
     ...(type && { type }),
     ...(run !== undefined && { runId: run }),
     ...(session !== undefined && { session }),
     ...(agent !== undefined && { agent }),
     ...(subject !== undefined && { subject }),
+    ...(tag !== undefined && { tag }),
     ...(since !== undefined && { since: timeOf(since, 'since') }),
     ...(until !== undefined && { until: timeOf(until, 'until') }),
     ...(cursor !== undefined && { after: positionOf(cursor) }),
