@@ -76,6 +76,17 @@ test('labels switch it off, make it private, or are tags', async () => {
   expect((await treadle('memory', 'list', '--tag', 'hom', '--json')).stdout).toBe('[]\n');
 });
 
+test('without its model for embeddings a run finds by words, and says so once', async () => {
+  const embeddings =
+    '[memory.embeddings]\nprovider = "openai-compatible"\nmodel = "toy"\nbase_url = "http://127.0.0.1:9/v1"';
+  const recall = call('recall', { query: 'dog' });
+  await configure(`${ON}\n${embeddings}`, NOTE, recall, recall, { text: ['A dog.'] });
+  const { code, stderr } = await treadle('run', 'My pet is a dog.');
+  expect(code).toBe(0);
+  expect(said(-1)).toContain('Ann has a dog.');
+  expect(stderr.split('The model for embeddings failed')).toHaveLength(2);
+});
+
 test('a chat remembers from one conversation to the next', async () => {
   await configure(ON, NOTE, { text: ['Noted.'] }, call('recall', { query: 'dog' }), { text: ['A dog.'] });
   expect((await command(['chat'], play.folder, 'My pet is a dog.\n')).code).toBe(0);

@@ -27,8 +27,11 @@ export async function openRunMemory(
 ): Promise<RunMemory | undefined> {
   if (!loaded.config.memory?.enabled) return undefined;
   const { embedder, notice } = await openEmbedder(loaded, env);
-  const onFailure = (error: unknown): void =>
-    onProblem(`The model for embeddings failed, so only words are searched: ${String(error)}`);
+  let hasFailed = false;
+  const onFailure = (error: unknown): void => {
+    if (!hasFailed) onProblem(`The model for embeddings failed, so only words are searched: ${String(error)}`);
+    hasFailed = true;
+  };
   let memory: Memory | undefined;
   const attached = (): Memory => {
     if (memory) return memory;
@@ -49,8 +52,12 @@ export async function openRunMemory(
       let embedding: Promise<void> | undefined;
       const embed = async (): Promise<void> => {
         if (!embedder) return;
-        embedding ??= embedItems(port, embedder, AbortSignal.timeout(EMBED_MS))
-          .catch(onFailure)
+        const time = AbortSignal.timeout(EMBED_MS);
+        embedding ??= embedItems(port, embedder, time)
+          .catch((error: unknown) => {
+            // The next search goes on with the others.
+            if (!time.aborted) onFailure(error);
+          })
           .finally(() => (embedding = undefined));
         await embedding;
       };
