@@ -62,7 +62,7 @@ export const KEYS: Readonly<Record<string, Entry>> = {
   'telemetry.service_name': ['`"treadle"`', 'the `service.name` of what is sent'],
   'memory.enabled': [
     '`false`',
-    '`true`: the server [remembers](memory.md) what runs did, and has `remember` and `recall`',
+    '`true`: what runs did is [remembered](memory.md), and `remember` and `recall` are tools',
   ],
   'memory.embeddings.provider': ['`"openai"`', 'finds what is remembered also by its meaning; as in `[models]`'],
   'memory.embeddings.model': ['required', 'such as `text-embedding-3-small`'],
