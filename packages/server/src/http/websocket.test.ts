@@ -188,6 +188,48 @@ test('a client that sends without reading is not read either, until it reads', a
   while (received < messages) await new Promise(setImmediate);
 });
 
+describe('while the store is synced', () => {
+  /** Syncs of a store that take as long as the test lets them. `started` resolves when the first one has begun. */
+  function heldSync(): { durable: () => Promise<void>; started: Promise<void>; synced: PromiseWithResolvers<void> } {
+    const started = Promise.withResolvers<void>();
+    const synced = Promise.withResolvers<void>();
+    const durable = (): Promise<void> => {
+      started.resolve();
+      return synced.promise;
+    };
+    return { durable, started: started.promise, synced };
+  }
+
+  test('a server that shuts down sends what waits for the sync, and closes the socket then', async () => {
+    const { durable, started, synced } = heldSync();
+    await using server = await serve({ durable });
+    using client = await connected(server);
+    const answer = client.ask('x');
+    await started;
+    await new Promise(setImmediate);
+    const stopped = server.server.close();
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    synced.resolve();
+    expect(await Promise.race([answer, client.closed])).toMatchObject({ bytes: 1 });
+    expect(await client.closed).toBe(1001);
+    await stopped;
+  });
+
+  test('an answer that cannot become durable holds nothing after its socket was closed', async () => {
+    const memory = memoryLimit({ max: 100_000 });
+    const { durable, started, synced } = heldSync();
+    await using server = await serve({ durable, memory });
+    using client = await connected(server);
+    client.ws.send('x');
+    await started;
+    synced.reject(new Error('EIO'));
+    expect(await client.closed).toBe(1011);
+    while (memory.used > 0) await new Promise(setImmediate);
+    // The handshake and the message.
+    await server.requests(2);
+  });
+});
+
 test('messages that wait for an answer hold nothing after the socket was closed', async () => {
   const memory = memoryLimit({ max: 100_000 });
   await using server = await serve({ memory }, ({ closed }) => async (message) => {

@@ -145,6 +145,8 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   const held = new Set<Held>();
   /** The answers to messages that wait. */
   const waiting = new Set<MessageAnswer>();
+  /** Those that are complete, but not sent yet: they wait for the disk. */
+  const unsent = new Set<MessageAnswer>();
   let inProgress = 0;
   let closing: { readonly code: number; readonly reason: string } | undefined;
   /** A ping waits for its answer. */
@@ -295,14 +297,26 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     const start = (): void => {
       waiting.delete(turn);
       void answer(message).finally(() => {
-        inProgress -= 1;
-        if (inProgress === 0 && isClosing()) closing ??= { code: GOING_AWAY, reason: STOPPING };
-        if (inProgress === 0 && closing) closeSocket(closing.code, closing.reason);
-        turn.close();
+        unsent.add(turn);
+        if (closed.signal.aborted) endTurn(turn);
+        else order.send(() => endTurn(turn), 'live');
       });
     };
     if (refusal === undefined) options.enqueue(turn, start);
     else start();
+  }
+
+  /** All of the answer was sent. Until its turn is closed, a server that shuts down leaves the connection open. */
+  function endTurn(turn: MessageAnswer): void {
+    inProgress -= 1;
+    if (inProgress === 0 && isClosing()) closing ??= { code: GOING_AWAY, reason: STOPPING };
+    if (inProgress > 0 || !closing) return closeTurn(turn);
+    closeSocket(closing.code, closing.reason);
+    order.send(() => closeTurn(turn), 'live');
+  }
+
+  function closeTurn(turn: MessageAnswer): void {
+    if (unsent.delete(turn)) turn.close();
   }
 
   socket.setTimeout(sendMs, () => {
@@ -332,6 +346,7 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     for (const one of held) one.release();
     closed.abort();
     for (const turn of waiting) turn.close();
+    for (const turn of unsent) closeTurn(turn);
   });
 
   return {
