@@ -126,7 +126,7 @@ export interface EventStream {
 /** Events are written at once when there are this many characters. */
 const MOST_WAITING = 4_096;
 /** If so many characters wait until they are durable, there is no room for more. */
-const MOST_UNSYNCED = 65_536;
+export const MOST_UNSYNCED = 65_536;
 const END_MARK = 'data: [DONE]\n\n';
 const LAST_CHUNK = '0\r\n\r\n';
 

@@ -228,6 +228,27 @@ describe('while the store is synced', () => {
     // The handshake and the message.
     await server.requests(2);
   });
+
+  test('what waits for the sync is limited: the sender waits too, and goes on after it', async () => {
+    const { durable, started, synced } = heldSync();
+    const sent = Promise.withResolvers<void>();
+    let count = 0;
+    await using server = await serve({ durable }, (socket) => async () => {
+      void socket.send({});
+      for (; count < 100; count++) await socket.sendLive({ text: 'x'.repeat(10_000) });
+      sent.resolve();
+    });
+    using client = await connected(server);
+    let received = 0;
+    client.ws.on('message', () => (received += 1));
+    client.ws.send('x');
+    await started;
+    for (let turn = 0; turn < 10; turn++) await new Promise(setImmediate);
+    expect(count).toBeLessThan(10);
+    synced.resolve();
+    await sent.promise;
+    while (received < 101) await new Promise(setImmediate);
+  });
 });
 
 test('messages that wait for an answer hold nothing after the socket was closed', async () => {

@@ -6,7 +6,7 @@ import { WebSocketServer, type WebSocket } from 'ws';
 import { ApiError } from '../api-error.ts';
 import type { Answering, Caller, Exchange } from './admission.ts';
 import type { Held, Memory } from './limits.ts';
-import { durableOrder } from './respond.ts';
+import { durableOrder, MOST_UNSYNCED } from './respond.ts';
 
 /**
  * WebSockets of clients. Each message is a request of its own, with the limits that requests over HTTP have:
@@ -153,6 +153,8 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   let isPinged = false;
   let cancelPong = (): void => {};
   let room: PromiseWithResolvers<void> | undefined;
+  /** The characters that wait until they are durable. */
+  let unsynced = 0;
   let arriving: Held | undefined;
   let arrived = 0;
   let cancelArrival = (): void => {};
@@ -173,15 +175,20 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
   const order = durableOrder(options.durable, (error) => {
     caller.log.error({ err: error }, 'a socket was closed: the store could not be synced');
     ws.close(INTERNAL_ERROR, 'The store could not be synced.');
+    unsynced = 0;
+    updateRoom();
   });
 
   function send(message: object, isLive?: 'live'): void | Promise<void> {
     if (ws.readyState !== ws.OPEN) return;
     const text = JSON.stringify(message);
+    unsynced += text.length;
     order.send(() => {
+      unsynced -= text.length;
       if (ws.readyState === ws.OPEN) ws.send(text);
-      void awaitRoom();
+      updateRoom();
     }, isLive);
+    updateRoom();
     return room?.promise;
   }
 
@@ -190,14 +197,19 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     order.send(() => ws.close(code, reason), 'live');
   }
 
-  /** A client that does not read is not read either. Otherwise the answers to what it sends would pile up. */
-  function awaitRoom(): void | Promise<void> {
-    if (!socket.writableNeedDrain) return;
+  /**
+   * A client that does not read is not read either, and neither is one whose answers wait for the disk. Otherwise the answers to
+   * what it sends would pile up.
+   */
+  function updateRoom(): void {
+    if (!socket.writableNeedDrain && unsynced <= MOST_UNSYNCED) {
+      if (room) hasRoom();
+      return;
+    }
     ws.pause();
     // The timeout of the socket applies while data is waiting.
     cancelPong();
     room ??= Promise.withResolvers();
-    return room.promise;
   }
 
   function hasRoom(): void {
@@ -323,12 +335,12 @@ function serveSocket(ws: WebSocket, options: AcceptOptions): AcceptedSocket {
     if (socket.writableLength > 0) socket.destroy();
   });
   socket.prependListener('data', onData);
-  socket.on('drain', hasRoom);
+  socket.on('drain', updateRoom);
   ws.on('message', onMessage);
   ws.on('ping', (payload) => {
     onControl(payload);
     // It was answered.
-    void awaitRoom();
+    updateRoom();
   });
   ws.on('pong', (payload) => {
     cancelPong();
