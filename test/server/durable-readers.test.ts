@@ -269,3 +269,12 @@ test('a stored event leaves after it is durable, and many followers share the sy
   expect(disk.syncs() - syncs).toBe(1);
   for (const { close } of followers) close();
 });
+
+test('a server that looks for notices and finds none that is due writes nothing', async () => {
+  await using disk = await heldDisk();
+  await settled(disk);
+  const syncs = disk.syncs();
+  const now = Date.now();
+  expect(await disk.store.notices.take({ now, until: now + 1_000, limit: 9 })).toEqual([]);
+  expect(disk.syncs()).toBe(syncs);
+});

@@ -200,7 +200,13 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       responses: (id) => reading(() => conversations.responses(id)),
     },
     keptProcesses: { ...kept, abandoned: (runId) => reading(() => kept.abandoned(runId)) },
-    notices: { ...notices, nextDue: () => reading(notices.nextDue) },
+    notices: {
+      ...notices,
+      nextDue: () => reading(notices.nextDue),
+      // Each server looks whenever another one has committed. A write would lock the file and sync it, also if there is nothing.
+      take: async (options) =>
+        ((await reading(notices.nextDue)) ?? Infinity) <= options.now ? notices.take(options) : [],
+    },
     metrics: {
       ...metrics,
       noted: (limit) => reading(() => metrics.noted(limit)),
