@@ -8,7 +8,7 @@ const ROUNDS = 5;
 
 /** Loading skills, beside reading their files only. */
 export async function measureSkills(folder: string): Promise<void> {
-  const root = path.join(folder, 'skills');
+  const root = path.join(folder, 'agent-skills');
   for (let i = 0; i < SKILLS; i++) {
     const at = path.join(root, `skill-${i}`);
     mkdirSync(path.join(at, 'scripts'), { recursive: true });
