@@ -16,7 +16,7 @@ import {
 import { rm } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { homedir, release, tmpdir } from 'node:os';
-import { basename, dirname, join } from 'node:path';
+import { basename, dirname, isAbsolute, join } from 'node:path';
 import { local } from '../local/local.ts';
 import type { ExecOps } from '../ops.ts';
 import { ENGINE_NAMES, PROMISE_NAMES, PROXY_PORT, type Engine, type EngineName, type PromiseName } from './engine.ts';
@@ -313,7 +313,8 @@ function cacheFile({ name, program, version, promises }: Engine): string | undef
       promises,
     ];
     const key = createHash('sha256').update(JSON.stringify(facts)).digest('hex').slice(0, 16);
-    const folder = process.env.XDG_CACHE_HOME ?? join(homedir(), '.cache');
+    const { XDG_CACHE_HOME: named = '' } = process.env;
+    const folder = isAbsolute(named) ? named : join(homedir(), '.cache');
     return join(folder, 'treadle', `sandbox-${boot.slice(0, 8)}-${name}-${key}.json`);
   } catch {
     return undefined;
