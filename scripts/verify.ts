@@ -13,6 +13,8 @@ const CHECKS = [
   'size',
   'runtimes',
   'packed',
+  'snippets',
+  'sandboxes',
   'mcp:conformance',
   'clients',
 ];

@@ -1,33 +1,24 @@
 import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
-import { existsSync, globSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { beforeAll, describe, expect, test } from 'vitest';
 import type { SnippetRun } from './run-snippets.ts';
-import { snippetsOf, type Snippet } from './snippets.ts';
+import { fileOf, snippets, snippetsOf, writeSnippets } from './snippets.ts';
 
 const root = path.resolve(import.meta.dirname, '..');
 const RUNNER = path.join(import.meta.dirname, 'run-snippets.ts');
-/** Inside the repository, so that packages can be resolved; not in node_modules, where Node does not strip types. */
-const folder = path.join(root, '.cache', 'snippets');
-const snippets = ['README.md', ...globSync('docs/**/*.md', { cwd: root }).toSorted()]
-  .filter((file) => existsSync(path.join(root, file)))
-  .flatMap((file) => snippetsOf(file, readFileSync(path.join(root, file), 'utf8')));
 
 describe('snippets of the pages', () => {
   const running = snippets.filter(({ runs }) => runs);
+  let folder: string;
   let runs: ReadonlyMap<string, SnippetRun>;
   beforeAll(() => {
-    write(snippets);
-    runs = runAll(running.map(fileOf));
+    folder = writeSnippets('snippets');
+    runs = runAll(running.map(fileOf), folder);
   }, 300_000);
 
   test('README.md has a snippet that runs', () => {
     expect(snippets.filter(({ at, runs }) => runs && at.startsWith('README.md:'))).not.toEqual([]);
-  });
-
-  test('all snippets compile', { timeout: 300_000 }, () => {
-    const { status, stdout } = compile();
-    expect(status, stdout).toBe(0);
   });
 
   test.for(running)('$at runs', (snippet) => {
@@ -96,41 +87,8 @@ test('snippetsOf returns position, code, mark and expected output', () => {
   ]);
 });
 
-function fileOf({ at, language }: Snippet): string {
-  return `${at.replaceAll(/[/:]/g, '-')}.${language}`;
-}
-
-function write(all: readonly Snippet[]): void {
-  rmSync(folder, { recursive: true, force: true });
-  mkdirSync(folder, { recursive: true });
-  const compilerOptions = {
-    customConditions: ['treadle-source'],
-    types: ['node'],
-    jsx: 'react-jsx',
-    moduleDetection: 'force',
-    noEmit: true,
-    // The packages are checked with the pages. What has not changed since the last time need not be checked again.
-    incremental: true,
-    tsBuildInfoFile: '../snippets.tsbuildinfo',
-    composite: false,
-    declaration: false,
-    emitDeclarationOnly: false,
-    declarationMap: false,
-    isolatedDeclarations: false,
-    noUnusedLocals: false,
-  };
-  const config = { extends: '../../tsconfig.base.json', compilerOptions, include: ['*.ts', '*.tsx'], files: [] };
-  writeFileSync(path.join(folder, 'tsconfig.json'), JSON.stringify(config));
-  for (const snippet of all) writeFileSync(path.join(folder, fileOf(snippet)), snippet.code);
-}
-
-function compile(): SpawnSyncReturns<string> {
-  const args = [path.join(root, 'node_modules/typescript/bin/tsc'), '-p', '.', '--checkers', '1'];
-  return spawnSync(process.execPath, args, { cwd: folder, encoding: 'utf8' });
-}
-
 /** Runs files in one process, and if it ends before all of them have run, the others in further ones. */
-function runAll(files: readonly string[], cwd: string = folder): ReadonlyMap<string, SnippetRun> {
+function runAll(files: readonly string[], cwd: string): ReadonlyMap<string, SnippetRun> {
   const runs = new Map<string, SnippetRun>();
   for (let left = files; left.length > 0; left = left.filter((file) => !runs.has(file))) {
     const { stdout, stderr, signal } = node(['--conditions=treadle-source', RUNNER, ...left], cwd);
@@ -144,6 +102,6 @@ function runAll(files: readonly string[], cwd: string = folder): ReadonlyMap<str
   return runs;
 }
 
-function node(args: readonly string[], cwd: string = folder): SpawnSyncReturns<string> {
+function node(args: readonly string[], cwd: string): SpawnSyncReturns<string> {
   return spawnSync(process.execPath, args, { cwd, encoding: 'utf8', input: '', timeout: 60_000 });
 }
