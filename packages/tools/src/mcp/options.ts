@@ -156,3 +156,4 @@ const ERROR_TYPES: Partial<Record<McpErrorCode, McpError['errorType']>> = {
 
 /** For one call. */
 export const DEFAULT_TIMEOUT_MS = 60_000;
+export const DEFAULT_LIST_TIMEOUT_MS = 30_000;
