@@ -25,7 +25,8 @@ import {
 import { jsonObject, list, signature, textOr, validateBody, variants } from '../../parse/validate.ts';
 import { wireTrace, wireTraceSummary } from './traces.ts';
 import type { RunChange } from './run-changes.ts';
-import type { ForkRequest, RunDetails, Runs } from './runs.ts';
+import type { ForkRequest } from './forks.ts';
+import type { RunDetails, Runs } from './runs.ts';
 import type {
   ForkBody,
   ForkLimits,

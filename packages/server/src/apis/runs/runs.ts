@@ -1,15 +1,7 @@
 import {
-  forkRun,
-  narrowingSource,
-  outstanding,
-  planFork,
-  textOf,
-  TreadleError,
   waiting,
   walkInSlices,
   type Answer,
-  type Effect,
-  type ForkChanges,
   type JournalEntry,
   type Outcome,
   type Replayed,
@@ -18,35 +10,27 @@ import {
   type Usage,
   type Waiting,
 } from '@treadle/core';
-import type { NamedAgent } from '@treadle/core/named-agents';
 import { traceOf, type Trace } from '@treadle/core/trace';
-import { readRunFamily, runFileLines, type OwnedRequest } from '@treadle/store';
-import { ApiError, badRequest, type ApiErrorCode } from '../../api-error.ts';
+import { readRunFamily, runFileLines } from '@treadle/store';
+import type { Engine } from '../../engine/engine.ts';
+import { readEntries } from '../../engine/stored-reads.ts';
 import { storedState } from '../../history/conversation.ts';
-import { agentNameIn, mayInvoke, modelNamed, type Engine } from '../../engine/engine.ts';
-import type { EventSource } from '../../requests/event-log.ts';
-import {
-  checkMayActOn,
-  definitionChange,
-  encodeStart,
-  isRejectedAnswer,
-  sourcesOf,
-  startedAgent,
-} from '../../requests/run.ts';
-import { answerUnfit, isDrivenElsewhere, isLeaseLost } from '../../requests/interruption.ts';
-import type { Requests } from '../../requests/requests.ts';
-import { readEntries, readRecord } from '../../engine/stored-reads.ts';
 import type { Caller } from '../../http/admission.ts';
 import { inTurn, LARGE, nextTurn } from '../../http/large-work.ts';
-import { newResponseId } from '../../ids.ts';
-import { askDriver, perhapsDone, type Actor, type PerformAct, type RunAct } from './inbox.ts';
+import type { EventSource } from '../../requests/event-log.ts';
+import type { Requests } from '../../requests/requests.ts';
+import { checkMayActOn, definitionChange, sourcesOf } from '../../requests/run.ts';
+import { runActs } from './acts.ts';
+import { runForks, type RunForks } from './forks.ts';
+import type { PerformAct } from './inbox.ts';
 import { runChanges, type RunChange } from './run-changes.ts';
+import { findRun, requestOf, runNotFound } from './stored-runs.ts';
 
 /**
  * The stored runs of a tenant, whichever API started them. For a run of another tenant everything rejects with a 404. What
  * acts on a run that another server drives is done there (inbox.ts). Rejects with a 409 if that process is not a server.
  */
-export interface Runs {
+export interface Runs extends RunForks {
   /** Newest first. */
   list(filter: RunFilter, caller: Caller): Promise<readonly RunSummary[]>;
   find(runId: string, caller: Pick<Caller, 'tenant'>): Promise<RunSummary>;
@@ -75,10 +59,6 @@ export interface Runs {
   cancel(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<string | null>;
   /** Does one of these here, for another process. */
   readonly performHere: PerformAct;
-  /** Starts a run that has the first entries of another one. Resolves to its id. */
-  fork(runId: string, fork: ForkRequest, caller: Caller): Promise<string>;
-  /** What that run would have and do first. Starts and stores nothing. */
-  previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview>;
   /** Resumes an interrupted run now, if no process drives it. Others are left as they are. */
   resume(runId: string, caller: Caller): Promise<void>;
   /**
@@ -117,356 +97,15 @@ export interface RunDetails {
   readonly definitionChange?: string;
 }
 
-export interface ForkRequest {
-  /** The last entry that both runs share, or the step of a workflow before which it is. */
-  readonly at: number | { readonly step: string };
-  /** The definition of the workflow as it is now. */
-  readonly definition?: 'current';
-  /** The name of a model of the server. */
-  readonly model?: string;
-  readonly instructions?: string;
-  readonly results?: Readonly<Record<string, string>>;
-  /** The text of the last message of a user up to that entry. */
-  readonly input?: string;
-  /** Names of tools that the run has there. */
-  readonly tools?: readonly string[];
-  readonly limits?: NonNullable<ForkChanges['limits']>;
-}
-
-export interface ForkPreview {
-  /** The number of entries at the beginning that both runs share. */
-  readonly shared: number;
-  /** The `seq` of the later entries of the original whose results are taken over. */
-  readonly copied: readonly number[];
-  /** What is performed at once. */
-  readonly performs: readonly Effect[];
-  /** What the fork waits for. */
-  readonly waiting: readonly Waiting[];
-}
-
-interface ForkLimits {
-  readonly turns: number;
-  readonly durationMs: number;
-}
-
 /** The most characters that runs of a page wait for. The first one may exceed it. */
 const MAX_WAITING_CHARS = 4_000_000;
 
 /** The most child runs and forks of a run that its trace contains. */
 const MAX_FAMILY = 200;
 
-/** How often an act follows a run that moves from one process to another. */
-const MOST_MOVES = 3;
-
 export function runs(engine: Engine, stored: Requests): Runs {
-  const { store, driven } = engine;
-
-  async function findRun(runId: string, { tenant }: Pick<Actor, 'tenant'>): Promise<RunSummary> {
-    const [summary] = await store.list({ runId, tenant, limit: 1 });
-    if (summary) return summary;
-    throw runNotFound(runId);
-  }
-
-  /** The request that a run belongs to. Only such runs can be resumed: the request names their model and tools. */
-  async function requestOf({ runId, parent }: RunSummary): Promise<OwnedRequest> {
-    const record = await store.requests.headOfRun(runId);
-    if (record) return record;
-    const advice = parent === undefined ? '' : ` If it is a child run, use its parent, ${JSON.stringify(parent)}.`;
-    throw conflict(`No request started the run ${JSON.stringify(runId)}.${advice}`, 'run_not_resumable');
-  }
-
-  /** Passes answers to a run that this process drives. Returns those that are left because the run has paused. */
-  async function answerDriven(
-    run: { answer(answer: Answer): Promise<void> },
-    runId: string,
-    { answers, caller }: { readonly answers: readonly Answer[]; readonly caller: Actor },
-  ): Promise<readonly Answer[]> {
-    for (const [index, answer] of answers.entries()) {
-      try {
-        await run.answer(answer);
-      } catch (error) {
-        if (!isRejectedAnswer(error)) throw error;
-        const { status } = await findRun(runId, caller);
-        if (status !== 'paused' || error.code === 'answer-refused') throw answerUnfit(error.message);
-        return answers.slice(index);
-      }
-    }
-    return [];
-  }
-
-  async function answerRun(
-    runId: string,
-    { answers: given, input }: Extract<RunAct, { type: 'answer' }>,
-    caller: Actor,
-  ): Promise<void> {
-    const summary = await findRun(runId, caller);
-    const record = await requestOf(summary);
-    const answers = given.map((answer) => withName(answer, caller));
-    const run = driven.get(runId);
-    const left = run ? await answerDriven(run, runId, { answers, caller }) : answers;
-    if (left.length === 0) return input === undefined ? undefined : sendInput(runId, input, caller);
-    await stored.whenEnded(record.id);
-    // It is recorded first, so that the model gets it with the answers.
-    if (input !== undefined && (await stored.resume(record, { input }))) await stored.whenEnded(record.id);
-    if (await stored.resume(record, { answers: left })) return;
-    const { status } = await findRun(runId, caller);
-    const what = status === 'paused' ? 'the request that started it has ended' : `it is ${status}`;
-    throw answerUnfit(`Run ${JSON.stringify(runId)} cannot be answered: ${what}.`);
-  }
-
-  async function cancelRun(runId: string, caller: Actor): Promise<void> {
-    const summary = await findRun(runId, caller);
-    if (summary.status !== 'running' && summary.status !== 'paused') return;
-    const record = await requestOf(summary);
-    driven.get(runId)?.cancel();
-    await stored.whenEnded(record.id);
-    await stored.resume(record, { cancel: true });
-  }
-
-  async function liftNarrowing(runId: string, source: string, caller: Actor): Promise<void> {
-    const summary = await findRun(runId, caller);
-    const by = caller.key || undefined;
-    if (await driven.get(runId)?.liftNarrowing(by, source)) return;
-    if (summary.status === 'running' || summary.status === 'paused') {
-      const state = await storedState(store, runId, caller);
-      const found = state?.narrowing?.filter((one) => narrowingSource(one) === source) ?? [];
-      if (found.length === 0) return;
-      if (found.every(({ fixed }) => fixed)) {
-        throw badRequest(
-          `${JSON.stringify(source)} belongs to the run, and cannot be lifted.`,
-          'source',
-          'unsupported_value',
-        );
-      }
-      const record = await requestOf(summary);
-      await stored.whenEnded(record.id);
-      if (record.status === 'in_progress' && (await stored.resume(record, { lift: { by, source } }))) return;
-    }
-    const { status } = await findRun(runId, caller);
-    throw conflict(`Nothing of the run ${JSON.stringify(runId)} can be lifted: it is ${status}.`, 'run_not_running');
-  }
-
-  async function sendInput(runId: string, text: string, caller: Actor): Promise<void> {
-    await findRun(runId, caller);
-    const run = driven.get(runId);
-    if (await run?.send(text)) return;
-    if (!run && (await store.isDriven(runId))) {
-      throw new TreadleError('run-driven', `Another process drives the run "${runId}".`);
-    }
-    const { status } = await findRun(runId, caller);
-    const what = status === 'running' ? 'interrupted, and is resumed soon. Retry then' : status;
-    throw conflict(`Run ${JSON.stringify(runId)} takes no input: it is ${what}.`, 'run_not_running');
-  }
-
-  const forkJournal = {
-    ...store,
-    async append(...[runId, entries, ...others]: Parameters<typeof store.append>) {
-      await encodeStart(entries);
-      await store.append(runId, entries, ...others);
-    },
-  };
-
-  /** Forks are made one at a time, because each needs a few times the memory of its run. */
-  let lastFork: Promise<unknown> = Promise.resolve();
-
-  /** The id of the record of a run that can be forked, and what `forkRun` takes. */
-  async function forkOptions(runId: string, fork: ForkRequest, caller: Caller) {
-    const record = await requestOf(await findRun(runId, caller));
-    const { id } = record;
-    if (!stored.isForkable(record)) {
-      throw conflict(
-        `Run ${JSON.stringify(runId)} cannot be forked here: it is not that of a response.`,
-        'run_not_forkable',
-      );
-    }
-    const { at, model, limits, definition, ...others } = fork;
-    checkLimits(limits, await checkForkedAgent(runId, fork, caller));
-    const changes: ForkChanges = {
-      ...others,
-      ...(model !== undefined && { model: modelNamed(engine, model).id }),
-      ...(limits && { limits }),
-      ...(definition && (await currentDefinition(runId, caller))),
-    };
-    const entry = typeof at === 'number' ? at : await entryBefore(runId, at.step, caller);
-    return { id, options: { journal: forkJournal, runId, at: entry, changes } };
-  }
-
-  async function workflowOf(runId: string, param: string): Promise<NamedAgent> {
-    const { pinnedAgent } = await import('@treadle/core/named-agents');
-    const agent = await pinnedAgent(store, runId);
-    if (agent?.workflow) return agent;
-    throw badRequest(`Run ${JSON.stringify(runId)} is not that of a workflow.`, param, 'invalid_fork');
-  }
-
-  async function currentDefinition(runId: string, caller: Caller): Promise<Partial<ForkChanges>> {
-    const { name } = await workflowOf(runId, 'definition');
-    const { currentWorkflow } = await import('../../engine/agent-plan.ts');
-    return currentWorkflow(engine, name, caller);
-  }
-
-  async function entryBefore(runId: string, step: string, caller: Caller): Promise<number> {
-    const workflow = await workflowOf(runId, 'step');
-    const { entryBeforeStep, flowOf } = await import('@treadle/tools/workflows');
-    const found = entryBeforeStep(await readEntries(store, runId, caller), flowOf(workflow), step);
-    if (found !== undefined) return found;
-    const message = `The run has not come to a step ${JSON.stringify(step)}, or has undone what it did.`;
-    throw badRequest(message, 'step', 'invalid_fork');
-  }
-
-  /**
-   * A fork of the run of an agent stays one, with its model and its limits. Returns those. Throws a 403 if the key may use neither the
-   * agent nor models: the fork acts for the key that started the run.
-   */
-  async function checkForkedAgent(
-    runId: string,
-    { model, instructions }: ForkRequest,
-    { key, scopes }: Caller,
-  ): Promise<ForkLimits> {
-    const { started, name } = await startedAgent(store, runId);
-    const isOwn = name !== undefined && instructions === undefined;
-    if (!mayInvoke(scopes, isOwn ? name : undefined)) {
-      const what = isOwn ? `runs of the agent ${JSON.stringify(name)}` : 'runs of models, or change instructions';
-      const message = `The key "${key}" may not fork ${what}: its scopes name other agents.`;
-      throw new ApiError(403, 'permission_error', message, { code: 'insufficient_scope' });
-    }
-    if (model !== undefined && (name !== undefined || agentNameIn(model) !== undefined)) {
-      const message = 'A fork cannot change the model of an agent, or become the run of one. Invoke the agent instead.';
-      throw badRequest(message, 'model', 'invalid_fork');
-    }
-    const { maxTurns, maxDurationMs } = engine.limits;
-    if (name === undefined) return { turns: maxTurns, durationMs: maxDurationMs };
-    const { rules } = started!;
-    return { turns: rules.maxTurns, durationMs: rules.limits.durationMs ?? maxDurationMs };
-  }
-
-  /** Throws a 404 for a run of another tenant, and a 403 for one that the key may not act on. */
-  async function checkDirected(runId: string, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void> {
-    await findRun(runId, caller);
-    await checkMayActOn(store, runId, caller);
-  }
-
-  /** A client may lower what is allowed, but not exceed it. */
-  function checkLimits({ turns = 0, durationMs = 0 }: NonNullable<ForkRequest['limits']> = {}, most: ForkLimits): void {
-    if (turns > most.turns) throw badRequest(`At most ${most.turns} turns are allowed.`, 'limits.turns');
-    if (durationMs <= most.durationMs) return;
-    throw badRequest(`At most ${most.durationMs} milliseconds are allowed.`, 'limits.duration_ms');
-  }
-
-  /** Does something with a fork of a run after the forks before it. */
-  async function forkInTurn<T>(runId: string, { hold }: Caller, make: () => Promise<T>): Promise<T> {
-    // It is read, and written.
-    const size = 2 * (await store.sizeOf(runId));
-    hold?.(size);
-    const made = lastFork.then(make);
-    lastFork = made.catch(() => {});
-    try {
-      return await made;
-    } catch (error) {
-      if (error instanceof TreadleError && error.code === 'invalid-options')
-        throw badRequest(error.message, 'at', 'invalid_fork');
-      throw error;
-    } finally {
-      hold?.(-size);
-    }
-  }
-
-  async function forkFrom(runId: string, fork: ForkRequest, caller: Caller): Promise<string> {
-    const { id, options } = await forkOptions(runId, fork, caller);
-    const newRunId = newResponseId();
-    await forkInTurn(runId, caller, () => forkRun({ ...options, newRunId }));
-    const { model, instructions, input } = fork;
-    const forked = {
-      runId: newRunId,
-      ...(model !== undefined && { model }),
-      ...(instructions !== undefined && { instructions }),
-      ...(input !== undefined && (await isStartedWith(newRunId, input)) && { input }),
-    };
-    try {
-      const record = await readRecord(store, id, caller);
-      if (!record) throw runNotFound(runId);
-      await stored.fork(record, forked);
-    } catch (error) {
-      // Nobody would ever resume it.
-      await store.delete(newRunId).catch(() => {});
-      throw error;
-    }
-    return newRunId;
-  }
-
-  async function previewFork(runId: string, fork: ForkRequest, caller: Caller): Promise<ForkPreview> {
-    const { options } = await forkOptions(runId, fork, caller);
-    const { state, copied } = await forkInTurn(runId, caller, () => planFork(options));
-    const open = waiting(state);
-    const waits = new Set(open.map(({ effect }) => effect));
-    return {
-      shared: options.at + 1,
-      copied,
-      performs: outstanding(state).filter(({ id }) => !waits.has(id)),
-      waiting: open,
-    };
-  }
-
-  /** Whether the last message that a run was started with is this text. */
-  async function isStartedWith(runId: string, text: string): Promise<boolean> {
-    const [first] = await store.readPage(runId, 0);
-    if (first?.event.type !== 'run-started') return false;
-    const said = first.event.input.findLast((message) => message.role === 'user');
-    return said !== undefined && textOf(said.content) === text;
-  }
-
-  /** The last act on each run. */
-  const acts = new Map<string, Promise<unknown>>();
-
-  function performNow(runId: string, act: RunAct, actor: Actor): Promise<void> {
-    switch (act.type) {
-      case 'send':
-        return sendInput(runId, act.text, actor);
-      case 'answer':
-        return answerRun(runId, act, actor);
-      case 'lift':
-        return liftNarrowing(runId, act.source, actor);
-      case 'cancel':
-        return cancelRun(runId, actor);
-      default:
-        return act satisfies never;
-    }
-  }
-
-  /** Acts on a run after the acts before it, so that this process does not compete with itself for the lease. */
-  async function performHere(runId: string, act: RunAct, actor: Actor): Promise<void> {
-    const before = acts.get(runId);
-    const perform = (): Promise<void> => performNow(runId, act, actor);
-    const done = before ? before.then(perform, perform) : perform();
-    acts.set(runId, done);
-    try {
-      await done;
-    } catch (error) {
-      // The journal may have it: another process must not do it again, nor refuse it. A second cancel changes nothing.
-      if (act.type !== 'cancel' && isLeaseLost(error)) throw perhapsDone(runId);
-      throw error;
-    } finally {
-      if (acts.get(runId) === done) acts.delete(runId);
-    }
-  }
-
-  /** Acts on a run here, or where it is driven. It may move in between. */
-  async function perform(runId: string, act: RunAct, caller: Pick<Caller, 'tenant' | 'key' | 'scopes'>): Promise<void> {
-    await checkDirected(runId, caller);
-    const { tenant, key } = caller;
-    const actor = { tenant, key };
-    for (let attempt = 0; attempt < MOST_MOVES; attempt++) {
-      try {
-        return await performHere(runId, act, actor);
-      } catch (error) {
-        if (!isDrivenElsewhere(error)) throw error;
-      }
-      const reply = await askDriver(store, runId, { act, actor });
-      if (reply === 'done') return;
-      if (reply === 'refused') break;
-    }
-    throw drivenElsewhere(runId);
-  }
-
+  const { store } = engine;
+  const { perform, performHere } = runActs(engine, stored);
   const changes = runChanges(store);
 
   return {
@@ -476,9 +115,9 @@ export function runs(engine: Engine, stored: Requests): Runs {
       const id = model === undefined ? undefined : (engine.models.models.get(model)?.id ?? model);
       return store.list({ ...others, ...(id !== undefined && { model: id }), tenant });
     },
-    find: findRun,
+    find: (runId, caller) => findRun(store, runId, caller),
     async retrieve(runId, caller) {
-      const summary = await findRun(runId, caller);
+      const summary = await findRun(store, runId, caller);
       const state = await storedState(store, runId, caller);
       if (!state) throw runNotFound(runId);
       const [first] = await store.readPage(runId, 0);
@@ -514,12 +153,11 @@ export function runs(engine: Engine, stored: Requests): Runs {
       return null;
     },
     performHere,
-    fork: (runId, fork, caller) => forkFrom(runId, fork, caller),
-    previewFork,
+    ...runForks(engine, stored),
     async resume(runId, caller) {
-      const summary = await findRun(runId, caller);
+      const summary = await findRun(store, runId, caller);
       await checkMayActOn(store, runId, caller);
-      const record = await requestOf(summary);
+      const record = await requestOf(store, summary);
       if (summary.status === 'running' || summary.status === 'paused') await stored.recoverRecord(record);
     },
     async waitingOf(summaries, { tenant, hold }) {
@@ -541,7 +179,7 @@ export function runs(engine: Engine, stored: Requests): Runs {
       return found;
     },
     async exported(runId, caller) {
-      await findRun(runId, caller);
+      await findRun(store, runId, caller);
       const beforeRead = (bytes: number): void | Promise<void> => {
         caller.hold?.(bytes);
         return bytes > LARGE ? nextTurn() : undefined;
@@ -576,29 +214,9 @@ export function runs(engine: Engine, stored: Requests): Runs {
       return { children, forks };
     },
     async replay(runId, caller) {
-      await findRun(runId, caller);
+      await findRun(store, runId, caller);
       const entries = await readEntries(store, runId, caller);
       return { entries: entries.length, replayed: await walkInSlices(entries) };
     },
   };
-}
-
-/** The answer with the name of the key that gave it. On a server without keys, nobody has a name. */
-function withName(answer: Answer, { key }: Actor): Answer {
-  const isNamed = answer.type === 'approval' || answer.type === 'answer';
-  return isNamed && key !== '' ? { ...answer, by: key } : answer;
-}
-
-function runNotFound(runId: string): ApiError {
-  const message = `There is no run ${JSON.stringify(runId)}. It was deleted, was not stored, or never existed.`;
-  return new ApiError(404, 'not_found_error', message, { param: 'run_id', code: 'run_not_found' });
-}
-
-function conflict(message: string, code: ApiErrorCode): ApiError {
-  return new ApiError(409, 'invalid_request_error', message, { param: 'run_id', code });
-}
-
-function drivenElsewhere(runId: string): ApiError {
-  const message = `Another process drives the run ${JSON.stringify(runId)}, and does not take requests of this one. Act on it there, or retry when it has paused or ended.`;
-  return conflict(message, 'run_driven_elsewhere');
 }
