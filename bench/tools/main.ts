@@ -12,10 +12,11 @@ import { measureSkills } from './skills.ts';
 
 const folder = mkdtempSync(path.join(tmpdir(), 'treadle-bench-'));
 try {
+  // First, because a process with much memory takes longer to start another one.
+  await measureSandbox(folder);
   await measureMcp(folder);
   await measureShell(folder);
   await measurePackages(folder);
-  await measureSandbox(folder);
   await measureSearch(folder);
   await measureSkills(folder);
   await measureAgents(folder);
