@@ -2,7 +2,7 @@
  * Compares the stores on SQLite and PostgreSQL in one run: appends a second with 1, 100 and 1,000 runs, and of several processes at
  * once, the latency of a stored response, and how long until another server has sent on an event. The PostgreSQL server is that of the
  * tests, on this machine, with `fsync`. `--prune ENTRIES`: instead, how long it takes to delete runs from a store with so many entries.
- * `--memory COUNT`: instead, how long it takes to find among so many observations.
+ * `--memory COUNT`: instead, how long it takes to find among so many observations, also with pgvector if a PostgreSQL here has it.
  */
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,9 +13,9 @@ import { setTimeout } from 'node:timers/promises';
 import type { Model } from '@treadle/core';
 import { openStore } from '@treadle/store';
 import { startInProcess } from '../../test/server/support/in-process.ts';
-import { startPostgres } from '../../test/store/postgres-server.ts';
+import { pgvectorFolder, startPostgres } from '../../test/store/postgres-server.ts';
 import { appends } from './appends.ts';
-import { memory } from './memory.ts';
+import { memory, nearest } from './memory.ts';
 import { prune } from './prune.ts';
 
 const ROUNDS = 3;
@@ -153,14 +153,25 @@ async function compare(urls: Readonly<Record<string, string>>): Promise<void> {
   await latency('an event at another server, ms (p95)', following);
 }
 
+const settings = ['shared_buffers=256MB', 'max_wal_size=4GB'];
+
+async function nearestWithPgvector(count: number): Promise<void> {
+  const programs = pgvectorFolder();
+  if (programs === undefined) return console.log('\nNo PostgreSQL here has pgvector.');
+  await using server = await startPostgres({ settings, folder: programs });
+  await nearest(server.url(), count);
+}
+
 const folder = mkdtempSync(join(tmpdir(), 'treadle-bench-'));
 try {
-  await using server = await startPostgres({ settings: ['shared_buffers=256MB', 'max_wal_size=4GB'] });
+  await using server = await startPostgres({ settings });
   const [what, count] = process.argv.slice(2);
   const urls = { SQLite: `sqlite:${join(folder, 'bench.db')}`, PostgreSQL: server.url() };
   if (what === '--prune') await prune(server.url(), Number(count ?? 10_000_000));
-  else if (what === '--memory') await memory(urls, Number(count ?? 100_000));
-  else await compare(urls);
+  else if (what === '--memory') {
+    await memory(urls, Number(count ?? 100_000));
+    await nearestWithPgvector(Number(count ?? 100_000));
+  } else await compare(urls);
 } finally {
   rmSync(folder, { recursive: true });
 }

@@ -1,6 +1,7 @@
 import { audience, memoryOn, quantised, type MemoryReader, type Observation } from '@treadle/core/memory';
 import { openStore, type Store } from '@treadle/store';
 import { startEntry } from '../../test/journal/entries.ts';
+import { withClient } from '../../test/store/postgres-server.ts';
 
 const PER_RUN = 1_000;
 const DIMENSIONS = 768;
@@ -57,13 +58,14 @@ async function fill(store: Store, count: number): Promise<void> {
 
 const vector = (random: () => number): Int8Array => quantised(Array.from({ length: DIMENSIONS }, () => random() - 0.5));
 
+const READERS: Readonly<Record<string, MemoryReader>> = {
+  'a tenant with 80 %': { tenant: 'large' },
+  'a key with 40 %': { tenant: 'large', audiences: [audience('tenant', ''), audience('user', 'ann')] },
+  'a tenant with 20 %': { tenant: 'small' },
+};
+
 /** How long it takes to find among so many observations, with a vector for each. */
 export async function memory(urls: Readonly<Record<string, string>>, count: number): Promise<void> {
-  const readers: Readonly<Record<string, MemoryReader>> = {
-    'a tenant with 80 %': { tenant: 'large' },
-    'a key with 40 %': { tenant: 'large', audiences: [audience('tenant', ''), audience('user', 'ann')] },
-    'a tenant with 20 %': { tenant: 'small' },
-  };
   for (const [name, url] of Object.entries(urls)) {
     const store = await openStore(url);
     const from = performance.now();
@@ -78,7 +80,7 @@ export async function memory(urls: Readonly<Record<string, string>>, count: numb
       `word${5_000 + Math.floor(random() * 15_000)} word${10_000 + Math.floor(random() * 9_000)}`;
     const any = (): string => Array.from({ length: 8 }, () => wordAt(random())).join(' ');
     const hostile = (): string => Array.from({ length: 20_000 }, () => wordAt(random())).join(' " OR * ');
-    for (const [who, reader] of Object.entries(readers)) {
+    for (const [who, reader] of Object.entries(READERS)) {
       const cells = [
         await times(SEARCHES, () => found.search(reader, rare())),
         await times(SEARCHES, () => found.search(reader, any())),
@@ -91,16 +93,74 @@ export async function memory(urls: Readonly<Record<string, string>>, count: numb
   }
 }
 
-async function times(count: number, find: () => Promise<unknown>): Promise<string> {
-  const all: number[] = [];
-  const used = process.cpuUsage();
-  for (let n = 0; n < count; n++) {
-    const from = performance.now();
-    await find();
-    all.push(performance.now() - from);
+/** The nearest vectors in a database with pgvector: with it, and without it, in turns. */
+export async function nearest(url: string, count: number): Promise<void> {
+  const store = await openStore(url);
+  await fill(store, count);
+  // The vectors that are not copied yet are with the next one that is added.
+  const counts = (): Promise<{ readonly vectors: string; readonly near: string }> =>
+    withClient(url, async (client) => {
+      const { rows } = await client.query(
+        'SELECT (SELECT count(*) FROM treadle.memory_vectors) AS vectors, (SELECT count(*) FROM treadle.memory_near) AS near',
+      );
+      return rows[0] as { readonly vectors: string; readonly near: string };
+    });
+  for (let { vectors, near } = await counts(); vectors !== near; { vectors, near } = await counts()) {
+    await store.memory.addVectors('m', []);
   }
-  const sorted = all.toSorted((a, b) => a - b);
-  const at = (share: number): string => sorted[Math.min(count - 1, Math.floor(count * share))]!.toFixed(1);
-  const { user, system } = process.cpuUsage(used);
-  return `${at(0.5)} (${at(0.99)}), ${((user + system) / 1_000 / count).toFixed(1)}`;
+  await withClient(url, (client) => client.query('VACUUM ANALYZE'));
+  const rename = (from: string, to: string): Promise<unknown> =>
+    withClient(url, (client) => client.query(`ALTER TABLE treadle.${from} RENAME TO ${to}`));
+  const random = randomFrom(3);
+  console.log(
+    '\n| p50 (p99), and CPU time of this process, ms | in this process | pgvector | found the same |\n| --- | ---: | ---: | ---: |',
+  );
+  for (const [who, reader] of Object.entries(READERS)) {
+    const vectors = Array.from({ length: NEAREST }, () => vector(random));
+    const found: Record<'apart' | 'near', string[]> = { apart: [], near: [] };
+    const all = { apart: timer(), near: timer() };
+    for (const one of vectors) {
+      for (const way of ['near', 'apart'] as const) {
+        if (way === 'apart') await rename('memory_near', 'memory_hidden');
+        const items = await all[way].time(() => store.memory.nearest(reader, { model: 'm', vector: one, limit: 10 }));
+        found[way].push(items.map(({ id }) => id).join());
+        if (way === 'apart') await rename('memory_hidden', 'memory_near');
+      }
+    }
+    const same = found.near.filter((ids, index) => ids === found.apart[index]).length;
+    console.log(`| ${who} | ${all.apart.text()} | ${all.near.text()} | ${same} of ${NEAREST} |`);
+  }
+  await store.close();
+}
+
+async function times(count: number, find: () => Promise<unknown>): Promise<string> {
+  const { time, text } = timer();
+  for (let n = 0; n < count; n++) await time(find);
+  return text();
+}
+
+interface Timer {
+  readonly time: <T>(work: () => Promise<T>) => Promise<T>;
+  readonly text: () => string;
+}
+
+function timer(): Timer {
+  const all: number[] = [];
+  let cpu = 0;
+  return {
+    async time(work) {
+      const [from, used] = [performance.now(), process.cpuUsage()];
+      const value = await work();
+      all.push(performance.now() - from);
+      const { user, system } = process.cpuUsage(used);
+      cpu += user + system;
+      return value;
+    },
+    text() {
+      const sorted = all.toSorted((a, b) => a - b);
+      const at = (share: number): string =>
+        sorted[Math.min(all.length - 1, Math.floor(all.length * share))]!.toFixed(1);
+      return `${at(0.5)} (${at(0.99)}), ${(cpu / 1_000 / all.length).toFixed(1)}`;
+    },
+  };
 }

@@ -160,6 +160,7 @@ const BY_PORTS = {
   // Follow from the rows.
   memory_words: 'owners words',
   memories: 'terms',
+  memory_near: 'model memory vector',
   // Leases, and what clients have used within a minute, are not copied.
   quotas: 'id state valid_until',
   holders: 'id ttl_ms renewed_at losses host pid process_start place thread',

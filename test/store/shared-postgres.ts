@@ -33,14 +33,14 @@ async function sharedServer(): Promise<string> {
   }
 }
 
-/** The URL of a database of the shared server, which is created if it does not exist. */
-export async function databaseUrl(name: string): Promise<string> {
-  const server = await sharedServer();
-  await withClient(server, async (client) => {
+/** The URL of a database of a server, by default the shared one, which is created if it does not exist. */
+export async function databaseUrl(name: string, server?: string): Promise<string> {
+  const url = server ?? (await sharedServer());
+  await withClient(url, async (client) => {
     const { rowCount } = await client.query('SELECT 1 FROM pg_database WHERE datname = $1', [name]);
     if (rowCount === 0) await client.query(`CREATE DATABASE ${name}`);
   });
-  return server.replace(/\/postgres$/, `/${name}`);
+  return url.replace(/\/postgres$/, `/${name}`);
 }
 
 /** A database of its own for a test file, in which a test can open stores. */
@@ -54,9 +54,10 @@ export interface TestDatabase extends AsyncDisposable {
 
 let databases = 0;
 
-export async function testDatabase(): Promise<TestDatabase> {
+/** `server`: the URL of another server than the shared one. */
+export async function testDatabase(server?: string): Promise<TestDatabase> {
   const name = `test_${process.pid}_${databases++}`;
-  const url = await databaseUrl(name);
+  const url = await databaseUrl(name, server);
   // Creates the tables.
   await (await postgresStore(url)).close();
   const opened: PostgresStore[] = [];
@@ -76,7 +77,9 @@ export async function testDatabase(): Promise<TestDatabase> {
     },
     async [Symbol.asyncDispose]() {
       await closeAll();
-      await withClient(await sharedServer(), (client) => client.query(`DROP DATABASE ${name} WITH (FORCE)`));
+      await withClient(server ?? (await sharedServer()), (client) =>
+        client.query(`DROP DATABASE ${name} WITH (FORCE)`),
+      );
     },
   };
 }

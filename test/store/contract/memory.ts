@@ -71,7 +71,7 @@ const found = async (store: Store, owner: MemoryOwner, text: string): Promise<re
     ({ content }) => content,
   );
 
-export function memoryContract(tempStore: () => Promise<TempStores>): void {
+export function memoryContract(tempStore: () => Promise<Pick<TempStores, 'open'> & AsyncDisposable>): void {
   test('contains what the journals say, once, also if several processes keep it', async () => {
     await using temp = await tempStore();
     const stores = [await temp.open(), await temp.open()];

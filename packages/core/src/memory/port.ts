@@ -88,7 +88,7 @@ export interface Forgetting {
 export interface MemoryPort {
   /** Items with any of the words of a text, the best first. */
   matching(reader: MemoryReader, text: string, limit: number): Promise<readonly MemoryItem[]>;
-  /** Items whose vectors are the most similar, the best first. */
+  /** Items whose vectors are the most similar, the best first, and of equal ones the oldest. */
   nearest(reader: MemoryReader, near: NearVector): Promise<readonly MemoryItem[]>;
   get(reader: MemoryReader, id: string): Promise<MemoryItem | undefined>;
   /** The newest first. */
@@ -99,7 +99,7 @@ export interface MemoryPort {
   forget(what: Forgetting): Promise<number>;
   /** Items without a vector of this model, the oldest first; no private notes, whose text is sent nowhere. `row` is not used again when a note is replaced. */
   unembedded(model: string, limit: number): Promise<readonly { readonly row: number; readonly content: string }[]>;
-  /** Those of rows that are gone are ignored. */
+  /** Those of rows that are gone, or have one of this model, are ignored. */
   addVectors(model: string, vectors: readonly { readonly row: number; readonly vector: Int8Array }[]): Promise<void>;
   /** Removes all observations, and notes all runs, so that they are made again. */
   restart(): Promise<void>;

@@ -25,6 +25,7 @@ import {
 import { storedTenant } from '../records/metrics.ts';
 import { bytes, bytesOrNull, type Database, type Query } from './connection.ts';
 import type { Migration } from './migrate.ts';
+import { fitsNear, hasAllNear, MISSING, nearSchema, openNearVectors } from './near.ts';
 
 /** The tables of memory, as in SQLite. */
 export const MEMORY_MIGRATIONS: readonly Migration[] = [
@@ -91,6 +92,8 @@ const REMOVED_AT_ONCE = 1_000;
 const VECTORS_AT_ONCE = 10_000;
 
 export function openMemories(db: Database): MemoryPort {
+  const near = openNearVectors(db);
+
   async function matching(given: MemoryReader, text: string, limit: number): Promise<readonly MemoryItem[]> {
     const reader = storedReader(given);
     return db.read(async (query) => {
@@ -114,18 +117,26 @@ export function openMemories(db: Database): MemoryPort {
     });
   }
 
-  async function nearest(given: MemoryReader, { model, vector, limit }: NearVector): Promise<readonly MemoryItem[]> {
+  async function nearest(given: MemoryReader, wanted: NearVector): Promise<readonly MemoryItem[]> {
     const reader = storedReader(given);
+    const { model, vector, limit } = wanted;
     const similarity = similarityTo(vector);
-    return db.read(async (query) => {
-      const best = bestOf<number>(limit);
-      for (let after = 0; ;) {
-        const { rows } = await query<{ readonly id: string; readonly vector: Buffer }>(
+    const find = async (query: Query): Promise<readonly MemoryItem[]> => {
+      const schema = fitsNear(vector.length) ? await nearSchema(query) : undefined;
+      const best = bestOf(limit);
+      const add = (rows: readonly VectorRow[]): void => {
+        for (const row of rows) best.add(Number(row.id), similarity(int8(row.vector)));
+      };
+      if (schema !== undefined) add(await nearestInDatabase(query, { schema, reader, wanted }));
+      const hasAll = schema !== undefined && (await hasAllNear(query, model));
+      for (let after = 0; !hasAll;) {
+        const { rows } = await query<VectorRow>(
           `SELECT m.id, v.vector FROM treadle.memory_vectors v JOIN treadle.memories m ON m.id = v.memory
-           WHERE v.model = $1 AND v.memory > $4 AND ${isReader('$2', '$3')} ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
+           WHERE v.model = $1 AND v.memory > $4 AND ${isReader('$2', '$3')} ${schema === undefined ? '' : `AND ${MISSING}`}
+           ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
           [bytes(model), ...readerValues(reader), after],
         );
-        for (const row of rows) best.add(Number(row.id), similarity(int8(row.vector)));
+        add(rows);
         if (rows.length < VECTORS_AT_ONCE) break;
         after = Number(rows.at(-1)!.id);
       }
@@ -135,7 +146,9 @@ export function openMemories(db: Database): MemoryPort {
         [best.best()],
       );
       return rows.map(({ body }) => toItem(body));
-    });
+    };
+    // A vector that is copied meanwhile is found once.
+    return db.read(find, { isAtOnce: true });
   }
 
   return {
@@ -234,23 +247,28 @@ export function openMemories(db: Database): MemoryPort {
         return rows.map(({ id, body }) => ({ row: Number(id), content: toItem(body).content }));
       }),
 
-    addVectors: async (model, vectors) =>
-      void (await db.write(
-        (query) =>
-          query(
+    async addVectors(model, vectors) {
+      const ids = vectors.map(({ row }) => row);
+      await db.write(
+        async (query) => {
+          await query(
             `INSERT INTO treadle.memory_vectors (model, memory, vector)
              SELECT $1, m.id, n.vector FROM unnest($2::bigint[], $3::bytea[]) AS n (id, vector)
                JOIN (SELECT id FROM treadle.memories WHERE id = ANY ($2) ORDER BY id FOR KEY SHARE) m ON m.id = n.id
-             ON CONFLICT (model, memory) DO UPDATE SET vector = excluded.vector`,
+             ON CONFLICT DO NOTHING`,
             [
               bytes(model),
-              vectors.map(({ row }) => row),
+              ids,
               vectors.map(({ vector }) => Buffer.from(vector.buffer, vector.byteOffset, vector.byteLength)),
             ],
-          ),
+          );
+          await near.add(query, model, ids);
+        },
         'written',
         'repeated',
-      )),
+      );
+      await near.prepare(model);
+    },
 
     async restart() {
       // If the process dies in between, those that were removed are made again.
@@ -264,6 +282,37 @@ export function openMemories(db: Database): MemoryPort {
       await db.write(noteAll, 'durable', 'repeated');
     },
   };
+}
+
+interface VectorRow {
+  readonly id: string;
+  readonly vector: Buffer;
+}
+
+interface NearInDatabase {
+  readonly schema: string;
+  readonly reader: StoredReader;
+  readonly wanted: NearVector;
+}
+
+/**
+ * Those that are the nearest of `memory_near`. Its distances are rounded, so there are more than are wanted. The vector is a text,
+ * because a statement that is prepared with a type of the extension fails when that is created again; and it is read once.
+ */
+async function nearestInDatabase(
+  query: Query,
+  { schema, reader, wanted: { model, vector, limit } }: NearInDatabase,
+): Promise<readonly VectorRow[]> {
+  const { rows } = await query<VectorRow>(
+    `SELECT v.memory AS id, v.vector FROM treadle.memory_vectors v
+     JOIN (SELECT n.memory FROM treadle.memory_near n JOIN treadle.memories m ON m.id = n.memory
+       WHERE n.model = $1 AND ${isReader('$2', '$3')}
+       ORDER BY CASE WHEN ${schema}.vector_dims(n.vector) = $4
+         THEN n.vector OPERATOR(${schema}.<=>) (SELECT $5::text::${schema}.halfvec) ELSE 2 END, n.memory LIMIT $6) best ON best.memory = v.memory
+     WHERE v.model = $1 ORDER BY v.memory`,
+    [bytes(model), ...readerValues(reader), vector.length, `[${vector.join(',')}]`, 2 * limit],
+  );
+  return rows;
 }
 
 /** In a transaction: adds what was not forgotten. */

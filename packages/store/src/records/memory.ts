@@ -132,23 +132,23 @@ export function columnFilters(filter: MemoryFilter): readonly (readonly [column:
   });
 }
 
-/** The best `limit` of many, which come one after the other. */
-export function bestOf<T>(limit: number): {
-  readonly add: (value: T, score: number) => void;
-  readonly best: () => readonly T[];
+/** The best `limit` of many rows; of equal ones the oldest. */
+export function bestOf(limit: number): {
+  readonly add: (id: number, score: number) => void;
+  readonly best: () => readonly number[];
 } {
-  let kept: { readonly value: T; readonly score: number }[] = [];
+  let kept: { readonly id: number; readonly score: number }[] = [];
   const cut = (): void => {
-    kept = kept.toSorted((a, b) => b.score - a.score).slice(0, limit);
+    kept = kept.toSorted((a, b) => b.score - a.score || a.id - b.id).slice(0, limit);
   };
   return {
-    add(value, score) {
+    add(id, score) {
       if (kept.length >= 8 * limit) cut();
-      kept.push({ value, score });
+      kept.push({ id, score });
     },
     best() {
       cut();
-      return kept.map(({ value }) => value);
+      return kept.map(({ id }) => id);
     },
   };
 }

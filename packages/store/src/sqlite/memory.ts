@@ -157,7 +157,7 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
     nearestInParts(given, { model, vector, limit }) {
       const reader = storedReader(given);
       const similarity = similarityTo(vector);
-      const best = bestOf<number>(limit);
+      const best = bestOf(limit);
       let after = 0;
       return () => {
         const rows = sql().findVectors.all(model, after, reader.tenant, audiencesOf(reader));
@@ -286,7 +286,7 @@ function prepareStatements(db: DatabaseSync) {
     ),
     addVector: db.prepare(
       `INSERT INTO memory_vectors (model, memory, vector) SELECT ?1, id, ?2 FROM memories WHERE id = ?3
-       ON CONFLICT DO UPDATE SET vector = ?2`,
+       ON CONFLICT DO NOTHING`,
     ),
     isForgotten: db.prepare(
       `SELECT 1 FROM memory_forgotten f WHERE f.tenant = ?1 AND (f.memory IS NULL OR f.memory = ?2)
