@@ -74,6 +74,8 @@ test('labels switch it off, make it private, or are tags', async () => {
   await treadle('run', '--label', 'tags=home', 'How is the dog?');
   expect((await treadle('memory', 'list', '--tag', 'home')).stdout).toContain('Answered: Fine.');
   expect((await treadle('memory', 'list', '--tag', 'hom', '--json')).stdout).toBe('[]\n');
+  expect((await treadle('memory', 'search', 'dog', '--tag', 'home')).stdout).toContain('Answered: Fine.');
+  expect((await treadle('memory', 'search', 'dog', '--tag', 'hom', '--json')).stdout).toBe('[]\n');
 });
 
 test('without its model for embeddings a run finds by words, and says so once', async () => {

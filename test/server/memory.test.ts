@@ -304,7 +304,9 @@ test('a conversation switches its memory off, and an incognito one stays so', as
   expect(all).not.toMatch(/kiwi|plum|Four|Five|Six|Seven/);
   const [{ content, tags }, ...others] = (await list('tag=fruit')).body.data;
   expect([content, tags, others]).toEqual(['Asked: An apple. Answered: Eight.', ['fruit'], []]);
-  expect((await list('query=apple&tag=fruit')).status).toBe(400);
+  expect(contents(await list('query=asked&tag=fruit'))).toEqual(['Asked: An apple. Answered: Eight.']);
+  expect(contents(await list('query=apple&tag=plum'))).toEqual([]);
+  expect((await list('query=apple&type=note')).status).toBe(400);
   expect((await server.ask('ann', 'POST', '/v1/chat', { message: 'x', memory: 'no' })).body.error.param).toBe('memory');
 });
 

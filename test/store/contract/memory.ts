@@ -102,7 +102,7 @@ export function memoryContract(tempStore: () => Promise<Pick<TempStores, 'open'>
     ]);
   });
 
-  test('what a run did has the tags of its label, by which it is listed', async () => {
+  test('what a run did has the tags of its label, by which it is listed and found', async () => {
     await using temp = await tempStore();
     const store = await temp.open();
     const odd = String.raw`a "b" \ [c] ^$.*|() ü-\u0000`;
@@ -126,6 +126,32 @@ export function memoryContract(tempStore: () => Promise<Pick<TempStores, 'open'>
     for (const none of ['hom', 'fake', 'private', 'Private', 'llm_response', '.*', '', ' pets']) {
       expect(await tagged(none)).toEqual([]);
     }
+    const rows = await store.memory.unembedded('e', ALL);
+    const vector = quantised([1, 2, 3]);
+    await store.memory.addVectors(
+      'e',
+      rows.map(({ row }) => ({ row, vector })),
+    );
+    const foundWith = async (tag: string): Promise<readonly (readonly string[])[]> => {
+      const reader = { tenant: 'acme', tag };
+      const rankings = [
+        await store.memory.matching(reader, 'has home note', ALL),
+        await store.memory.nearest(reader, { model: 'e', vector, limit: ALL }),
+      ];
+      return rankings.map((items) => items.map((item) => item.runId ?? item.content).toSorted());
+    };
+    expect(await foundWith('home')).toEqual([['a'], ['a']]);
+    expect(await foundWith('pets')).toEqual([
+      ['A note.', 'a', 'b'],
+      ['A note.', 'a', 'b'],
+    ]);
+    expect(await foundWith(odd)).toEqual([
+      ['A note.', 'a'],
+      ['A note.', 'a'],
+    ]);
+    for (const none of ['fake', '.*', '']) expect(await foundWith(none)).toEqual([[], []]);
+    const [one] = await memory.search({ tenant: 'acme', tag: 'pets' }, 'home', { topK: 1 });
+    expect(one?.runId).toBe('b');
     const all = await stored(store);
     expect(all.find(({ runId }) => runId === 'a')?.tags).toEqual(['home', 'pets', odd]);
     const { tags } = all.find(({ runId }) => runId === 'c')!;

@@ -46,10 +46,11 @@ export interface Note {
 
 export type MemoryItem = Observation | Note;
 
-/** Who reads: of a tenant everything, or only what is for these audiences. */
+/** Who reads: of a tenant everything, or only what is for these audiences; and only what has the tag, if there is one. */
 export interface MemoryReader {
   readonly tenant?: string;
   readonly audiences?: readonly string[];
+  readonly tag?: string;
 }
 
 /** Which items. Those that are absent do not restrict. `at` is before `until`. */
@@ -59,7 +60,6 @@ export interface MemoryFilter extends MemoryReader {
   readonly session?: string;
   readonly agent?: string;
   readonly subject?: string;
-  readonly tag?: string;
   readonly since?: number;
   readonly until?: number;
   readonly limit: number;

@@ -101,10 +101,10 @@ export function openMemories(db: Database): MemoryPort {
       if (words.length === 0) return [];
       const { rows } = await query<{ readonly body: string }>(
         `SELECT m.body FROM treadle.memories m
-         WHERE m.terms @@ $1::tsquery AND ${isReader('$2', '$3')}
-         ORDER BY (SELECT sum(i.weight) FROM unnest($4::text[], $5::float8[]) AS i (word, weight)
+         WHERE m.terms @@ $1::tsquery AND ${isReader(2)}
+         ORDER BY (SELECT sum(i.weight) FROM unnest($5::text[], $6::float8[]) AS i (word, weight)
              WHERE m.terms @@ i.word::tsquery) / (1 + length(m.terms) / 200.0) DESC, m.id DESC
-         LIMIT $6`,
+         LIMIT $7`,
         [
           ownedBy(reader, words.map(({ word }) => `'${word}'`).join(' | ')),
           ...readerValues(reader),
@@ -132,7 +132,7 @@ export function openMemories(db: Database): MemoryPort {
       for (let after = 0; !hasAll;) {
         const { rows } = await query<VectorRow>(
           `SELECT m.id, v.vector FROM treadle.memory_vectors v JOIN treadle.memories m ON m.id = v.memory
-           WHERE v.model = $1 AND v.memory > $4 AND ${isReader('$2', '$3')} ${schema === undefined ? '' : `AND ${MISSING}`}
+           WHERE v.model = $1 AND v.memory > $5 AND ${isReader(2)} ${schema === undefined ? '' : `AND ${MISSING}`}
            ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
           [bytes(model), ...readerValues(reader), after],
         );
@@ -158,7 +158,7 @@ export function openMemories(db: Database): MemoryPort {
     get: (given, id) =>
       db.read(async (query) => {
         const { rows } = await query<{ readonly body: string }>(
-          `SELECT m.body FROM treadle.memories m WHERE m.memory = $1 AND ${isReader('$2', '$3')}`,
+          `SELECT m.body FROM treadle.memories m WHERE m.memory = $1 AND ${isReader(2)}`,
           [bytes(id.toWellFormed()), ...readerValues(storedReader(given))],
         );
         return rows[0] && toItem(rows[0].body);
@@ -166,14 +166,13 @@ export function openMemories(db: Database): MemoryPort {
 
     list: (filter) =>
       db.read(async (query) => {
-        const { since = -Infinity, until = Infinity, limit, after, tag } = filter;
+        const { since = -Infinity, until = Infinity, limit, after } = filter;
         const columns = columnFilters(filter);
         const { rows } = await query<{ readonly body: string }>(
-          `SELECT m.body FROM treadle.memories m WHERE ${isReader('$1', '$2')} AND m.at >= $3 AND m.at < $4
-             AND (m.at, m.memory) < ($5, $6)
+          `SELECT m.body FROM treadle.memories m WHERE ${isReader(1)} AND m.at >= $4 AND m.at < $5
+             AND (m.at, m.memory) < ($6, $7)
              ${columns.map(([column], index) => `AND m.${column} = $${index + 9}`).join(' ')}
-             AND ($8::text IS NULL OR m.body ~ $8)
-           ORDER BY m.at DESC, m.memory DESC LIMIT $7`,
+           ORDER BY m.at DESC, m.memory DESC LIMIT $8`,
           [
             ...readerValues(storedReader(filter)),
             since,
@@ -181,7 +180,6 @@ export function openMemories(db: Database): MemoryPort {
             after?.at ?? Infinity,
             bytes(after?.id.toWellFormed() ?? ''),
             limit,
-            tag === undefined ? null : bodyWithTag(tag.toWellFormed()),
             ...columns.map(([column, value]) => (column === 'type' ? value : bytes(value))),
           ],
         );
@@ -306,9 +304,9 @@ async function nearestInDatabase(
   const { rows } = await query<VectorRow>(
     `SELECT v.memory AS id, v.vector FROM treadle.memory_vectors v
      JOIN (SELECT n.memory FROM treadle.memory_near n JOIN treadle.memories m ON m.id = n.memory
-       WHERE n.model = $1 AND ${isReader('$2', '$3')}
-       ORDER BY CASE WHEN ${schema}.vector_dims(n.vector) = $4
-         THEN n.vector OPERATOR(${schema}.<=>) (SELECT $5::text::${schema}.halfvec) ELSE 2 END, n.memory LIMIT $6) best ON best.memory = v.memory
+       WHERE n.model = $1 AND ${isReader(2)}
+       ORDER BY CASE WHEN ${schema}.vector_dims(n.vector) = $5
+         THEN n.vector OPERATOR(${schema}.<=>) (SELECT $6::text::${schema}.halfvec) ELSE 2 END, n.memory LIMIT $7) best ON best.memory = v.memory
      WHERE v.model = $1 ORDER BY v.memory`,
     [bytes(model), ...readerValues(reader), vector.length, `[${vector.join(',')}]`, 2 * limit],
   );
@@ -373,15 +371,15 @@ async function noteAll(query: Query): Promise<void> {
   await query('UPDATE treadle.metric_runs SET remembered = 0');
 }
 
-function isReader(tenant: string, audiences: string): string {
-  return `m.tenant = ${tenant} AND (${audiences}::bytea[] IS NULL OR m.audience = ANY (${audiences}))`;
+/** Of the `readerValues`, `first` is the number of the first parameter. */
+function isReader(first: number): string {
+  const [tenant, audiences, tag] = [first, first + 1, first + 2].map((number) => `$${number}`);
+  return `m.tenant = ${tenant} AND (${audiences}::bytea[] IS NULL OR m.audience = ANY (${audiences}))
+    AND (${tag}::text IS NULL OR m.body ~ ${tag})`;
 }
 
-function readerValues({
-  tenant,
-  audiences,
-}: StoredReader): readonly [Buffer | null, readonly (Buffer | null)[] | null] {
-  return [bytes(tenant), audiences?.map((one) => bytes(one)) ?? null];
+function readerValues({ tenant, audiences, tag }: StoredReader): readonly unknown[] {
+  return [bytes(tenant), audiences?.map((one) => bytes(one)) ?? null, tag === undefined ? null : bodyWithTag(tag)];
 }
 
 /** A query for items of a reader that also match another one. */

@@ -33,7 +33,7 @@ const REFUSED_MS = 600_000;
 const FILLED_AT_ONCE = 1_000;
 const FILL_MS = 1_000;
 
-export function openNearVectors(db: Pick<Database, 'read' | 'write'>): NearVectors {
+export function openNearVectors(db: Pick<Database, 'write'>): NearVectors {
   let refusedUntil = -Infinity;
   /** Of which models all vectors were there. */
   const filled = new Set<string>();

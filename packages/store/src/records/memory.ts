@@ -76,15 +76,17 @@ export interface StoredReader {
   /** Undefined: all of the tenant. */
   readonly audiences: readonly string[] | undefined;
   readonly owners: readonly string[];
+  readonly tag: string | undefined;
 }
 
-export function storedReader({ tenant: name, audiences: given }: MemoryReader): StoredReader {
+export function storedReader({ tenant: name, audiences: given, tag }: MemoryReader): StoredReader {
   const tenant = storedTenant(name);
   const audiences = given?.map((one) => one.toWellFormed());
   return {
     tenant,
     audiences,
     owners: audiences ? audiences.map((one) => ownerWord(tenant, one)) : [ownerWord(tenant)],
+    tag: tag?.toWellFormed(),
   };
 }
 

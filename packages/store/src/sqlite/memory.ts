@@ -119,8 +119,8 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
     `);
   }
 
-  function audiencesOf({ audiences }: StoredReader): string | null {
-    return audiences ? JSON.stringify(audiences) : null;
+  function readerValues({ tenant, audiences, tag }: StoredReader): readonly (string | null)[] {
+    return [tenant, audiences ? JSON.stringify(audiences) : null, tag ?? null];
   }
 
   return {
@@ -147,8 +147,7 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
       if (words.length === 0) return [];
       const rows = sql().findMatching.all(
         `${owned} AND words : (${words.join(' OR ')})`,
-        reader.tenant,
-        audiencesOf(reader),
+        ...readerValues(reader),
         limit,
       );
       return rows.map(({ body }) => toItem(body as string));
@@ -160,7 +159,7 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
       const best = bestOf(limit);
       let after = 0;
       return () => {
-        const rows = sql().findVectors.all(model, after, reader.tenant, audiencesOf(reader));
+        const rows = sql().findVectors.all(model, after, ...readerValues(reader));
         for (const { id, vector: bytes } of rows) {
           const { buffer, byteOffset, byteLength } = bytes as Uint8Array;
           best.add(id as number, similarity(new Int8Array(buffer, byteOffset, byteLength)));
@@ -176,31 +175,27 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
 
     get(given, id) {
       const reader = storedReader(given);
-      const row = sql().find.get(id.toWellFormed(), reader.tenant, audiencesOf(reader));
+      const row = sql().find.get(id.toWellFormed(), ...readerValues(reader));
       return row && toItem(row['body'] as string);
     },
 
     list(filter) {
       const reader = storedReader(filter);
       const columns = columnFilters(filter);
-      const { since = -Infinity, until = Infinity, limit, after, tag } = filter;
+      const { since = -Infinity, until = Infinity, limit, after } = filter;
       const rows = db
         .prepare(
-          `SELECT body FROM memories WHERE tenant = ?1 AND (?2 IS NULL OR audience IN (SELECT value FROM json_each(?2)))
-             AND at >= ?3 AND at < ?4 AND (at, memory) < (?5, ?6)
-             ${columns.map(([column], index) => `AND ${column} = ?${index + 9}`).join(' ')}
-             AND (?8 IS NULL OR EXISTS (SELECT 1 FROM json_each(body, '$.tags') WHERE value = ?8))
-           ORDER BY at DESC, memory DESC LIMIT ?7`,
+          `SELECT m.body FROM memories m WHERE ${isReader(1)} AND m.at >= ?4 AND m.at < ?5 AND (m.at, m.memory) < (?6, ?7)
+             ${columns.map(([column], index) => `AND m.${column} = ?${index + 9}`).join(' ')}
+           ORDER BY m.at DESC, m.memory DESC LIMIT ?8`,
         )
         .all(
-          reader.tenant,
-          audiencesOf(reader),
+          ...readerValues(reader),
           since,
           until,
           after?.at ?? Infinity,
           after?.id.toWellFormed() ?? '',
           limit,
-          tag?.toWellFormed() ?? null,
           ...columns.map(([, value]) => value),
         );
       return rows.map(({ body }) => toItem(body as string));
@@ -251,8 +246,12 @@ export function openMemories(db: DatabaseSync, { write }: Pick<GroupCommit, 'wri
 
 type Statements = ReturnType<typeof prepareStatements>;
 
-const IS_READER = (tenant: string, audiences: string): string =>
-  `m.tenant = ${tenant} AND (${audiences} IS NULL OR m.audience IN (SELECT value FROM json_each(${audiences})))`;
+/** Of the `readerValues`, `first` is the number of the first parameter. */
+function isReader(first: number): string {
+  const [tenant, audiences, tag] = [first, first + 1, first + 2].map((number) => `?${number}`);
+  return `m.tenant = ${tenant} AND (${audiences} IS NULL OR m.audience IN (SELECT value FROM json_each(${audiences})))
+    AND (${tag} IS NULL OR EXISTS (SELECT 1 FROM json_each(m.body, '$.tags') WHERE value = ${tag}))`;
+}
 
 /** To which rows a row of `memory_forgotten` applies. */
 const IS_FORGOTTEN = `tenant = ?1 AND (?2 IS NULL OR memory = ?2) AND (?3 IS NULL OR session = ?3)
@@ -266,18 +265,18 @@ function prepareStatements(db: DatabaseSync) {
        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
     ),
     removeNamed: db.prepare('DELETE FROM memories WHERE memory = ?'),
-    find: db.prepare(`SELECT m.body FROM memories m WHERE m.memory = ?1 AND ${IS_READER('?2', '?3')}`),
+    find: db.prepare(`SELECT m.body FROM memories m WHERE m.memory = ?1 AND ${isReader(2)}`),
     findRow: db.prepare('SELECT body FROM memories WHERE id = ?'),
     countWord: db.prepare(
       `SELECT count(*) AS count FROM (SELECT 1 FROM memory_words WHERE memory_words MATCH ? LIMIT ${COMMON + 1})`,
     ),
     findMatching: db.prepare(
       `SELECT m.body FROM memory_words JOIN memories m ON m.id = memory_words.rowid
-       WHERE memory_words MATCH ?1 AND ${IS_READER('?2', '?3')} ORDER BY bm25(memory_words, 0, 1), m.id DESC LIMIT ?4`,
+       WHERE memory_words MATCH ?1 AND ${isReader(2)} ORDER BY bm25(memory_words, 0, 1), m.id DESC LIMIT ?5`,
     ),
     findVectors: db.prepare(
       `SELECT m.id, v.vector FROM memory_vectors v JOIN memories m ON m.id = v.memory
-       WHERE v.model = ?1 AND v.memory > ?2 AND ${IS_READER('?3', '?4')} ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
+       WHERE v.model = ?1 AND v.memory > ?2 AND ${isReader(3)} ORDER BY v.memory LIMIT ${VECTORS_AT_ONCE}`,
     ),
     findUnembedded: db.prepare(
       `SELECT m.id, m.body FROM memories m

@@ -11,10 +11,7 @@ import type { Io } from '../terminal/io.ts';
 export interface MemoryAccess {
   /** The newest first, in pages. */
   pages(filter: Wanted): AsyncIterable<readonly WireMemory[]>;
-  search(
-    text: string,
-    options: { readonly level: MemoryLevel; readonly limit: number },
-  ): Promise<readonly WireMemory[]>;
+  search(text: string, options: Pick<Wanted, 'level' | 'limit' | 'tag'>): Promise<readonly WireMemory[]>;
   /** Undefined: there is nothing with this id. */
   get(id: string): Promise<WireMemory | undefined>;
   /** Resolves to how many there were. */
@@ -74,8 +71,8 @@ async function storeMemory(context: CommandContext, tenant: string, io: Io): Pro
         after = items.at(-1);
       }
     },
-    async search(text, { level, limit }) {
-      const items = await memory.search({ tenant }, text, { level, topK: limit });
+    async search(text, { level, limit, ...filter }) {
+      const items = await memory.search({ ...filter, tenant }, text, { level, topK: limit });
       await store.durable();
       return items.map((item) => wireMemory(item, level));
     },

@@ -122,13 +122,14 @@ const searchCommand = memoryCommand('search TEXT…', {
   summary: 'Find what is remembered by words, and by meaning if a model for embeddings is configured',
   flags: {
     ...LEVEL_FLAG,
+    tag: FILTER_FLAGS.tag,
     limit: { type: 'count', short: 'n', value: 'N', min: 1, max: 100, help: 'At most so many; default: 5' },
   },
   details: 'The best first. The key needs the scope memory:read.',
-  examples: ['treadle memory search favourite colour', 'treadle memory search harbour --level full'],
+  examples: ['treadle memory search favourite colour', 'treadle memory search harbour --tag work'],
   async run({ values, args, memory, print, note, colours, io }) {
-    const { limit = 5, level = 'index' } = values;
-    const items = await memory.search(args.join(' '), { level, limit });
+    const { limit = 5, level = 'index', tag } = values;
+    const items = await memory.search(args.join(' '), { level, limit, ...(tag !== undefined && { tag }) });
     if (values.json) return print([JSON.stringify(items, null, 2)]);
     if (items.length === 0) return note('Nothing was found. Try other words.');
     print(level === 'index' ? table(items, colours, widthOf(io)) : items.flatMap((item) => paragraph(item, colours)));

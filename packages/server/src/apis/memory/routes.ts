@@ -38,7 +38,7 @@ const LEVEL: Parameter = {
 
 const LIST_QUERY = {
   query: {
-    description: 'Words to search for, the best first. Only with `level` and `limit`.',
+    description: 'Words to search for, the best first. Only with `level`, `tag` and `limit`.',
     schema: { type: 'string' },
   },
   level: LEVEL,
@@ -101,11 +101,15 @@ export function memoryRoutes({ engine, maxBodyBytes }: MemoryRoutesOptions): rea
         const query = checkedQuery(c.req.query(), LIST_QUERY);
         const level = levelOf(query);
         const limit = wholeNumber(query, 'limit', LIMIT);
-        const { query: text } = query;
+        const { query: text, tag } = query;
         if (text !== undefined) {
-          checkedQuery(query, { query: LIST_QUERY.query, level: LEVEL, limit: LIMIT });
+          checkedQuery(query, { query: LIST_QUERY.query, level: LEVEL, tag: LIST_QUERY.tag, limit: LIMIT });
           const searched = { level, topK: limit, signal: disconnectSignal(c) };
-          const items = await memory.search({ tenant: caller.tenant }, text, searched);
+          const items = await memory.search(
+            { tenant: caller.tenant, ...(tag !== undefined && { tag }) },
+            text,
+            searched,
+          );
           return sendJson(c, pageOf(items, { level, hasMore: false }));
         }
         const filter = { ...filterOf(query), tenant: caller.tenant };
