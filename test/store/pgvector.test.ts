@@ -1,7 +1,11 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import path from 'node:path';
 import { audience, memoryOn, quantised, type MemoryReader, type NewNote } from '@treadle/core/memory';
 import { sqliteStore, type Store } from '@treadle/store';
 import type { ClientBase } from 'pg';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { command } from '../command/in-process.ts';
 import { needs } from '../needs.ts';
 import { memoryContract } from './contract/memory.ts';
 import { pgvectorFolder, startPostgres, withClient, type PostgresServer } from './postgres-server.ts';
@@ -89,6 +93,10 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
 
   const query = <T>(work: (client: ClientBase) => Promise<T>, url = database.url): Promise<T> => withClient(url, work);
 
+  beforeEach(async () => {
+    await query((client) => client.query('DROP TABLE IF EXISTS treadle.memory_near'));
+  });
+
   /** How many vectors there are, and how many of them the database can compare. */
   async function counts(url = database.url): Promise<{ readonly vectors: number; readonly near: number | undefined }> {
     return query(async (client) => {
@@ -116,7 +124,9 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
       await same();
     };
     try {
+      expect(await store.memory.vectorsComparedBy()).toBe('process');
       await change((one) => write(one, 0, 80));
+      expect(await store.memory.vectorsComparedBy()).toBe('database');
       expect(await counts()).toEqual({ vectors: 4 * 72, near: 3 * 72 });
 
       await change((one) => one.memory.forget({ tenant: 'acme', subject: 'ann', until: 1 }));
@@ -135,6 +145,7 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
 
       await query((client) => client.query('DROP EXTENSION vector CASCADE'));
       await same();
+      expect(await store.memory.vectorsComparedBy()).toBe('process');
       await change(async (one) => write(one === store ? await database.open() : one, 82, 84));
       expect(await counts()).toEqual({ vectors: vectors + 16, near: near! + 12 });
       await query((client) => client.query('DROP TABLE treadle.memory_near'));
@@ -145,9 +156,23 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
     }
   });
 
-  test('is what compares the vectors', async () => {
+  test('is what compares the vectors, as doctor says', async () => {
     const store = await database.open();
+    const doctor = async (): Promise<string> => {
+      const home = mkdtempSync(path.join(tmpdir(), 'treadle-doctor-'));
+      try {
+        writeFileSync(
+          path.join(home, 'treadle.toml'),
+          '[memory]\nenabled = true\n[memory.embeddings]\nprovider = "ollama"\nmodel = "m"\n',
+        );
+        return (await command(['doctor', '--no-test', '--store', database.url], home)).stdout;
+      } finally {
+        rmSync(home, { recursive: true });
+      }
+    };
+    expect(await doctor()).toContain('so Treadle compares them');
     await write(store, 0, 30);
+    expect(await doctor()).toContain('; it compares the vectors of memory (pgvector)\n');
     const nearest = async (): Promise<readonly string[]> => {
       const items = await store.memory.nearest(
         { tenant: 'acme' },

@@ -90,6 +90,8 @@ export interface MemoryPort {
   matching(reader: MemoryReader, text: string, limit: number): Promise<readonly MemoryItem[]>;
   /** Items whose vectors are the most similar, the best first, and of equal ones the oldest. */
   nearest(reader: MemoryReader, near: NearVector): Promise<readonly MemoryItem[]>;
+  /** Who compares vectors. `database`: it can, though some of them may still be compared by the process that searches. */
+  vectorsComparedBy(): Promise<'database' | 'process'>;
   get(reader: MemoryReader, id: string): Promise<MemoryItem | undefined>;
   /** The newest first. */
   list(filter: MemoryFilter): Promise<readonly MemoryItem[]>;

@@ -154,6 +154,8 @@ export function openMemories(db: Database): MemoryPort {
   return {
     matching,
     nearest,
+    vectorsComparedBy: () =>
+      db.read(async (query) => ((await nearSchema(query)) === undefined ? 'process' : 'database')),
 
     get: (given, id) =>
       db.read(async (query) => {

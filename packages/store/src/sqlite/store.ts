@@ -219,6 +219,7 @@ export function storeOn(db: DatabaseSync, machine: Machine): SqliteStore {
       addVectors: memories.addVectors,
       restart: memories.restart,
       matching: (reader, text, limit) => reading(() => memories.matching(reader, text, limit)),
+      vectorsComparedBy: async () => 'process',
       nearest: (reader, near) => readingParts(memories.nearestInParts(reader, near)),
       get: (reader, id) => reading(() => memories.get(reader, id)),
       list: (filter) => reading(() => memories.list(filter)),

@@ -111,7 +111,7 @@ function configCheck({ loaded, folder }: CommandContext): Check {
   return { name, status: 'warning', message, remedy: 'Write one with: treadle init' };
 }
 
-async function storeCheck({ store }: CommandContext): Promise<Check> {
+async function storeCheck({ store, loaded }: CommandContext): Promise<Check> {
   const name = 'store';
   if (store.type === 'memory') return { name, status: 'warning', message: 'Runs are not stored: the store is memory:' };
   const { file } = store;
@@ -127,7 +127,9 @@ async function storeCheck({ store }: CommandContext): Promise<Check> {
     try {
       const unfinished = await opened.list({ status: ['running', 'paused'], limit: Infinity });
       const rest = unfinished.length === 0 ? '' : `, ${plural(unfinished.length, 'run')} not finished`;
-      return { name, status: 'ok', message: `${storeText(store)} can be used${rest}` };
+      const vectors =
+        isFile || !loaded.config.memory?.embeddings ? '' : VECTORS[await opened.memory.vectorsComparedBy()];
+      return { name, status: 'ok', message: `${storeText(store)} can be used${rest}${vectors}` };
     } finally {
       await opened.close();
     }
@@ -135,6 +137,12 @@ async function storeCheck({ store }: CommandContext): Promise<Check> {
     return { name, status: 'problem', message: messageOf(error), remedy };
   }
 }
+
+/** Of a database. */
+const VECTORS = {
+  database: '; it compares the vectors of memory (pgvector)',
+  process: '; it has no pgvector, or no vectors of memory yet, so Treadle compares them',
+} as const;
 
 /** The nearest folder that exists. */
 function existingFolder(folder: string): string {
