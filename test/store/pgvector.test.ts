@@ -17,6 +17,9 @@ const folder = pgvectorFolder();
 const cleanUp = new AsyncDisposableStack();
 afterAll(() => cleanUp.disposeAsync());
 
+/** `npm run test:long` tries more. */
+const isLong = process.env['TREADLE_CASES'] !== undefined;
+
 const ALL = 1_000;
 const READERS: readonly MemoryReader[] = [
   { tenant: 'acme' },
@@ -70,8 +73,8 @@ async function found(store: Store): Promise<readonly (readonly string[])[]> {
   const all: (readonly string[])[] = [];
   for (const reader of READERS) {
     for (const [model, lengthOf] of Object.entries(MODELS)) {
-      for (const index of model === 'huge' ? [7] : [0, 60]) {
-        for (const limit of [1, 6, ALL]) {
+      for (const index of isLong && model !== 'huge' ? [0, 7, 60] : [7]) {
+        for (const limit of isLong ? [1, 6, ALL] : [6, ALL]) {
           const vector = vectorOf(index, lengthOf(index));
           const items = await store.memory.nearest(reader, { model, vector, limit });
           all.push(items.map(({ content }) => content));
@@ -109,11 +112,14 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
     }, url);
   }
 
-  describe('the memory of a store', () =>
-    void memoryContract(async () => ({
-      open: database.open,
-      [Symbol.asyncDispose]: () => database.clear(),
-    })));
+  describe.runIf(isLong)(
+    'the memory of a store',
+    () =>
+      void memoryContract(async () => ({
+        open: database.open,
+        [Symbol.asyncDispose]: () => database.clear(),
+      })),
+  );
 
   test('finds what is found without it, whatever the database has of it', async () => {
     const without = sqliteStore(':memory:');
@@ -158,21 +164,14 @@ describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvecto
 
   test('is what compares the vectors, as doctor says', async () => {
     const store = await database.open();
-    const doctor = async (): Promise<string> => {
-      const home = mkdtempSync(path.join(tmpdir(), 'treadle-doctor-'));
-      try {
-        writeFileSync(
-          path.join(home, 'treadle.toml'),
-          '[memory]\nenabled = true\n[memory.embeddings]\nprovider = "ollama"\nmodel = "m"\n',
-        );
-        return (await command(['doctor', '--no-test', '--store', database.url], home)).stdout;
-      } finally {
-        rmSync(home, { recursive: true });
-      }
-    };
-    expect(await doctor()).toContain('so Treadle compares them');
     await write(store, 0, 30);
-    expect(await doctor()).toContain('; it compares the vectors of memory (pgvector)\n');
+    const home = cleanUp.adopt(mkdtempSync(path.join(tmpdir(), 'treadle-doctor-')), (made) =>
+      rmSync(made, { recursive: true }),
+    );
+    const config = '[memory]\nenabled = true\n[memory.embeddings]\nprovider = "ollama"\nmodel = "m"\n';
+    writeFileSync(path.join(home, 'treadle.toml'), config);
+    const { stdout } = await command(['doctor', '--no-test', '--store', database.url], home);
+    expect(stdout).toContain('; it compares the vectors of memory (pgvector)\n');
     const nearest = async (): Promise<readonly string[]> => {
       const items = await store.memory.nearest(
         { tenant: 'acme' },
