@@ -6,7 +6,7 @@ import { sqliteStore, type Store } from '@treadle/store';
 import type { ClientBase } from 'pg';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { command } from '../command/in-process.ts';
-import { needs } from '../needs.ts';
+import { uses } from '../needs.ts';
 import { memoryContract } from './contract/memory.ts';
 import { pgvectorFolder, startPostgres, withClient, type PostgresServer } from './postgres-server.ts';
 import { testDatabase, type TestDatabase } from './shared-postgres.ts';
@@ -85,7 +85,7 @@ async function found(store: Store): Promise<readonly (readonly string[])[]> {
   return all;
 }
 
-describe.runIf(needs('PostgreSQL with pgvector', folder !== undefined))('pgvector', () => {
+describe.runIf(uses('PostgreSQL with pgvector', folder !== undefined))('pgvector', () => {
   let server: PostgresServer;
   let database: TestDatabase;
 
