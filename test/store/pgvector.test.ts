@@ -112,14 +112,12 @@ describe.runIf(uses('PostgreSQL with pgvector', folder !== undefined))('pgvector
     }, url);
   }
 
-  describe.runIf(isLong)(
-    'the memory of a store',
-    () =>
-      void memoryContract(async () => ({
-        open: database.open,
-        [Symbol.asyncDispose]: () => database.clear(),
-      })),
-  );
+  if (isLong) {
+    memoryContract(async () => ({
+      open: database.open,
+      [Symbol.asyncDispose]: () => database.clear(),
+    }));
+  }
 
   test('finds what is found without it, whatever the database has of it', async () => {
     const without = sqliteStore(':memory:');
