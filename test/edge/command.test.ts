@@ -257,6 +257,8 @@ test('refuses a demo device with a broker that it cannot connect to', async () =
 });
 
 test('a demo device starts with the server, and ends with it', async () => {
+  await fixture.configure('[server]\ndefault_tools = ["device:demo-device"]\n');
+  expect((await command(['serve'], fixture.play.folder)).stderr).toContain('There is no device "demo-device".');
   const server = await fixture.serve('--demo-device', '--model', 'demo');
   await server.logged!('a device is online');
   // Its tools are published after its status.

@@ -124,7 +124,7 @@ function withApiErrors(executor: DeviceExecutor): DeviceExecutor {
 }
 
 /** The same configuration with a device more. Without [edge] the broker is on any free port, and only for it. */
-function withDemoDevice(context: CommandContext): CommandContext {
+export function withDemoDevice(context: CommandContext): CommandContext {
   const { loaded } = context;
   const { edge = { port: 0 } } = loaded.config;
   const devices = { ...edge.devices, [DEMO_DEVICE]: {} };

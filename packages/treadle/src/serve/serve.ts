@@ -30,7 +30,7 @@ import { openSkills } from '../skills/open-skills.ts';
 import { skillRegistry } from '../skills/mcp-skills.ts';
 import { chooseTools, sandboxFor } from '../tools/command-tools.ts';
 import { isDeviceWord, splitDevices } from '../edge/open-edge.ts';
-import { openServerEdge, type ServerEdge } from '../edge/serve-edge.ts';
+import { openServerEdge, withDemoDevice, type ServerEdge } from '../edge/serve-edge.ts';
 import type { LogFile } from '../operate/log-file.ts';
 import { announceServer } from '../operate/server-connection.ts';
 import { version } from '../version.ts';
@@ -326,7 +326,7 @@ async function offeredBy(values: ServeValues, found: CommandContext, io: Io): Pr
     words: listed.filter((word) => !isDeviceWord(word)),
     from: `${loaded.file}: server.default_tools`,
   });
-  const defaultDevices = splitDevices(context, listed);
+  const defaultDevices = splitDevices(values['demo-device'] === true ? withDemoDevice(context) : context, listed);
   const notices = [
     ...models.notices,
     ...(sandbox ? [sandbox.notice] : []),
