@@ -16,7 +16,7 @@ import {
   type WordPart,
 } from 'unbash';
 import { namesIn } from './effects.ts';
-import { spend, Unclear, type Budget } from './words.ts';
+import { spend, Unclear, type Budget } from './scope.ts';
 
 export type Guesses = Omit<CommandFacts, 'unclear' | 'unchecked'>;
 

@@ -262,10 +262,10 @@ describe('paths', () => {
     expect(unclear('git checkout main && npm test')).toBeUndefined();
   });
 
-  test('of the archive that unzip takes instead are reported', () => {
-    const reads = commandFacts('unzip -l secrets').touches.map((one) => one.path);
-    expect(reads).toEqual(['secrets', 'secrets.zip', 'secrets.ZIP']);
-    expect(unclear("unzip -l 's*'")).toContain('which archives s* matches');
+  test('of archives are known only with their ending, which unzip would add', () => {
+    expect(unclear('unzip -l secrets')).toContain('the argument secrets of unzip');
+    expect(unclear("unzip -l 's*.zip'")).toContain('the argument s*.zip of unzip');
+    expect(commandFacts('unzip -l a.zip').touches).toEqual([{ type: 'read', path: 'a.zip' }]);
   });
 
   test('of sources that are printed are looked at', () => {

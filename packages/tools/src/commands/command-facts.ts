@@ -6,9 +6,9 @@ import { privatePaths, type Analysers, type CommandFacts } from '@treadle/core/p
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { parse } from 'unbash';
-import { analyseCommand } from './grammar.ts';
 import { guessCommand, type Guesses } from './advice.ts';
-import { filesWith, NeedsFiles, newBudget, Unclear } from './words.ts';
+import { analyseCode } from './grammar.ts';
+import { firstScope, NeedsFiles, newBudget, Unclear } from './scope.ts';
 
 export interface CommandOptions {
   /** The folder that the command runs in, absolute. Without it, what depends on files is unclear. */
@@ -28,29 +28,19 @@ const MAX_SHORT = 4000;
 const MAX_MS = 3000;
 /** With the time until a thread is free and has started, which a busy machine needs. */
 const MAX_WAIT_MS = 30_000;
-const CACHE_SIZE = 256;
 
 /** Finds out what a command would do, in this thread. Prefer `commandAnalyser` where others would have to wait. */
 export function commandFacts(command: string, options: CommandOptions = {}): CommandFacts {
-  return analyse(command, options, { mayList: true }).facts;
+  return analyse(command, options, { mayList: true });
 }
 
 /** Finds out what commands would do, without blocking this thread for long. */
 export function commandAnalyser(given: CommandOptions): NonNullable<Analysers['command']> {
-  const cache = new Map<string, CommandFacts>();
   return (command, about) => {
-    // Of what depends on files, nothing is kept.
-    const cached = cache.get(command);
-    if (cached) return cached;
     const options = about ? { ...given, ...about } : given;
     if (command.length > MAX_SHORT) return inWorker(command, options);
     try {
-      const { facts, usedFiles } = analyse(command, options, { mayList: false });
-      if (usedFiles) return facts;
-      cache.set(command, facts);
-      const [oldest] = cache.keys();
-      if (cache.size > CACHE_SIZE && oldest !== undefined) cache.delete(oldest);
-      return facts;
+      return analyse(command, options, { mayList: false });
     } catch (error) {
       if (error instanceof NeedsFiles) return inWorker(command, options);
       throw error;
@@ -67,47 +57,41 @@ async function inWorker(command: string, options: CommandOptions): Promise<Comma
 }
 
 /** Throws `NeedsFiles` if folders have to be listed and must not be. */
-function analyse(
-  command: string,
-  options: CommandOptions,
-  { mayList }: { readonly mayList: boolean },
-): { readonly facts: CommandFacts; readonly usedFiles: boolean } {
+function analyse(command: string, options: CommandOptions, { mayList }: { readonly mayList: boolean }): CommandFacts {
   const tooMuch = tooMuchText(command);
-  if (tooMuch !== undefined) return { facts: uncheckedFacts(tooMuch), usedFiles: false };
-  const { folder } = options;
+  if (tooMuch !== undefined) return uncheckedFacts(tooMuch);
+  const { folder: root, shell } = options;
   const budget = newBudget();
   const script = parse(command);
   let guesses: Guesses;
   try {
-    guesses = guessCommand(script, folder, budget);
+    guesses = guessCommand(script, root, budget);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
-    return { facts: uncheckedFacts(error.message), usedFiles: false };
+    return uncheckedFacts(error.message);
   }
   // It is denied at every level, so nobody has to look at all files that it destroys.
-  if (guesses.destructive !== undefined) return { facts: guesses, usedFiles: false };
+  if (guesses.destructive !== undefined) return guesses;
   let readsPrivate: string | undefined;
   let privateGlob: ReturnType<typeof privatePaths> | undefined;
   const isPrivate = (path: string): boolean => {
-    privateGlob ??= privatePaths({ private: { paths: options.private ?? [] } }, folder === undefined ? {} : { folder });
+    privateGlob ??= privatePaths(
+      { private: { paths: options.private ?? [] } },
+      root === undefined ? {} : { folder: root },
+    );
     const readable = options.readable?.find((one) => path.startsWith(`${one}/`));
     if (privateGlob({ path, ...(readable !== undefined && { readable }) }) === undefined) return false;
     readsPrivate ??= path;
     return true;
   };
-  const files = filesWith(budget, { mayList });
+  const scope = firstScope({ root, budget, mayList, isPrivate, posix: shell === 'sh' });
   try {
-    const known = analyseCommand({ code: command, script }, options.shell === 'sh', {
-      folder,
-      files,
-      budget,
-      isPrivate,
-    });
-    return { facts: known, usedFiles: files.isUsed };
+    analyseCode(command, script, scope);
+    const { programs, touches, urls } = scope.found;
+    return { programs: [...programs.values()], touches: [...touches.values()], urls: [...urls] };
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
-    const facts = { ...guesses, unclear: error.message, ...(readsPrivate !== undefined && { readsPrivate }) };
-    return { facts, usedFiles: files.isUsed };
+    return { ...guesses, unclear: error.message, ...(readsPrivate !== undefined && { readsPrivate }) };
   }
 }
 

@@ -4,9 +4,19 @@
  */
 import path from 'node:path/posix';
 import { demandNoPrivate } from './repositories.ts';
-import { checkSetting, isEmpty, joined, kindOf, note, touch, touchTree, withTop, type Scope } from './scope.ts';
+import {
+  checkSetting,
+  isEmpty,
+  joined,
+  kindOf,
+  note,
+  touch,
+  touchTree,
+  Unclear,
+  withTop,
+  type Scope,
+} from './scope.ts';
 import { isAwk, isSed } from './scripts.ts';
-import { Unclear } from './words.ts';
 
 /** A program that would run. */
 export interface Call {
@@ -19,29 +29,10 @@ export interface Call {
   code(text: string, how: { readonly posix: boolean }): void;
 }
 
-/** What an argument means. `KINDS` describes them. */
-export type Kind =
-  | (
-      | 'text'
-      | 'words'
-      | 'rest'
-      | 'command'
-      | 'number'
-      | 'name'
-      | 'mode'
-      | 'time'
-      | 'target'
-      | 'format'
-      | 'package'
-      | 'data'
-    )
-  | ('jq' | 'sed' | 'awk' | 'read' | 'file' | 'write' | 'tree' | 'remove' | 'archive' | 'new-archive' | 'script')
-  | ('free' | 'local' | 'url' | 'pathspec' | 'revision' | 'repository');
-
 export interface Parsed {
   readonly operands: readonly string[];
   readonly options: ReadonlySet<string>;
-  readonly values: readonly { readonly option: string; readonly value: string; readonly kind: Kind }[];
+  readonly values: readonly { readonly option: string; readonly value: string; readonly kind: string }[];
   /** How many operands stand before `--`. */
   readonly before: number;
 }
@@ -49,20 +40,16 @@ export interface Parsed {
 type Use = (text: string, call: Call) => void;
 
 /** After an operand of these kinds no options are read. */
-export const LAST_KINDS: ReadonlySet<Kind> = new Set<Kind>(['command', 'words', 'script', 'awk', 'format']);
+export const LAST_KINDS: ReadonlySet<string> = new Set(['command', 'words', 'script', 'awk', 'format']);
 
 /** Patterns of names that are never private by their ending. */
 const SOURCE_FILES =
   /^\*\.((test|spec|d)\.)?(tsx?|jsx?|mjs|cjs|mts|py|rb|go|rs|java|kt|c|h|cc|cpp|hpp|cs|sh|md|txt|css|scss|html?|vue|svelte|sql|log|tmp|bak|pyc|o|map|snap|csv)$/;
 
-export const KINDS: Readonly<Record<Kind, Use>> = {
-  /** Nothing: a pattern, a name, a text. */
-  text() {},
-  /** What a rule looks at. */
-  words() {},
-  rest() {},
-  /** The rest is another program. */
-  command() {},
+/** What an argument means, by the names in the table. */
+export const KINDS: Readonly<Record<string, Use>> = {
+  /** Nothing by itself: a pattern, a text, another program, what a rule looks at. */
+  ...each('text words rest command', () => {}),
   number: matching(/^[-+]?\d+(\.\d+)?[a-zA-Z]?$/),
   /** A plain word: a script, a branch. */
   name: matching(/^\w[\w.:@/+~^-]*$/),
@@ -71,6 +58,12 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   target: matching(/^[\w.-]+$|^[A-Z_]+=(\d+|yes|no|true|false)$/),
   /** Other directives of printf assign variables, or are numbers, which some shells evaluate. */
   format: matching(/^(?!-)([^%]|%%|%-?\d*(\.\d+)?[sbq])*$/),
+  /** `@` would mean a file. */
+  data: matching(/^[^@]/),
+  /** The only ways of jq to open a file by itself. */
+  jq: matching(/^(?![^]*\b(import|include|modulemeta)\b)/),
+  sed: matching({ test: isSed }),
+  awk: matching({ test: isAwk }),
   /** Neither a path, an address, nor the name of a file or folder, which would be installed instead. A version begins with no dot. */
   package(text, call) {
     matching(
@@ -78,26 +71,24 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
     )(text, call);
     if (kindOf(text, call.scope) !== 'none') throw new Unclear(`${text} is a file or folder too`);
   },
-  /** `@` would mean a file. */
-  data: matching(/^[^@]/),
-  /** The only ways of jq to open a file by itself. */
-  jq: matching(/^(?![^]*\b(import|include|modulemeta)\b)/),
-  sed: matching({ test: isSed }),
-  awk: matching({ test: isAwk }),
   read(text, call) {
-    noList(text, call);
-    noAddress(text, call);
+    checkFile(text, call);
     if (text !== '-') touch('read', text, call.scope);
   },
   /** One file: a folder would be searched. */
   file(text, call) {
     if (text !== '-' && !['file', 'none'].includes(kindOf(text, call.scope)))
       throw new Unclear(`it is not known which files of ${text} ${call.name} reads`);
-    KINDS.read(text, call);
+    KINDS['read']!(text, call);
+  },
+  /** Unzip adds an ending to what has none, and looks for files that match. */
+  zip(text, call) {
+    matching(/^[^*?[\\]+\.zip$/i)(text, call);
+    KINDS['read']!(text, call);
   },
   write: (text, { scope }) => touch('write', text, scope),
   tree(text, call) {
-    noList(text, call);
+    checkFile(text, call);
     touchTree(text, call.scope);
   },
   /** With everything below, also a repository. */
@@ -107,14 +98,6 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
     const repository = joined(text, '.git');
     if (!['none', 'unknown'].includes(kindOf(repository, scope))) touch('write', repository, scope);
   },
-  archive(text, call) {
-    noHost(text, call);
-    touch('read', text, call.scope);
-  },
-  'new-archive'(text, call) {
-    noHost(text, call);
-    touch('write', text, call.scope);
-  },
   /** Code that the program runs. */
   script(text, { name, scope }) {
     if (/^(-|\/dev\/|\/proc\/|inspect$)/.test(text)) throw new Unclear(`${name} runs what it reads`);
@@ -122,7 +105,7 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
   },
   /** An argument of code that is not known. */
   free(text, call) {
-    noList(text, call);
+    if (text.startsWith('@')) throw new Unclear(`${call.name} may read arguments from ${text.slice(1)}`);
     touchNamed(text, call);
   },
   /** A package of the folder: others are downloaded. */
@@ -130,11 +113,10 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
     if (!/^\.[^@]*$|^[\w/-]+\.go$/.test(text)) throw new Unclear(`${name} may download ${text}`);
     touch('read', text, scope);
   },
-  url(text, { scope }) {
-    // Programs expand brackets and braces, and read other characters in different ways.
-    if (!/^https?:\/\/[\w.-]+(:\d+)?([/?#][\w./?#:@!$&'()*+,;=%~-]*)?$/.test(text))
-      throw new Unclear(`the address ${text} is not analysed`);
-    scope.found.urls.add(text);
+  /** Programs expand brackets and braces, and read other characters in different ways. */
+  url(text, call) {
+    matching(/^https?:\/\/[\w.-]+(:\d+)?([/?#][\w./?#:@!$&'()*+,;=%~-]*)?$/)(text, call);
+    call.scope.found.urls.add(text);
   },
   /** A path for git, which has patterns and signs of its own. */
   pathspec(text, { scope }) {
@@ -148,16 +130,27 @@ export const KINDS: Readonly<Record<Kind, Use>> = {
     const [, file] = /^[^:]*:(?:\.?\/)?([^]*)$/.exec(text) ?? [];
     // From the top of the repository, or with `./` from here.
     if (file !== undefined) touch('read', file || '.', withTop(call.scope));
-    else if (/[*?[\\]/.test(text) || kindOf(text, call.scope) !== 'none') KINDS.pathspec(text, call);
+    else if (/[*?[\\]/.test(text) || kindOf(text, call.scope) !== 'none') KINDS['pathspec']!(text, call);
   },
   repository(text, call) {
     const host = /^[\w.-]+@([\w.-]+):(?!:)[\w./~-]+$/.exec(text)?.[1];
-    if (/^https?:/.test(text)) KINDS.url(text, call);
+    if (/^https?:/.test(text)) KINDS['url']!(text, call);
     else if (host !== undefined) call.scope.found.urls.add(`ssh://${host}`);
     else if (!/^\w[\w.-]*$/.test(text) || isLocalRepository(text, call.scope))
       throw new Unclear(`the repository ${text} is not known`);
   },
 };
+
+function matching(pattern: Pick<RegExp, 'test'>): Use {
+  return (text, { name }) => {
+    if (!pattern.test(text)) throw new Unclear(`the argument ${text} of ${name} is not known`);
+  };
+}
+
+/** Programs read lists of arguments from `@FILE`, fetch addresses, and take what is before a colon for a machine. */
+function checkFile(text: string, { name }: Call): void {
+  if (/^@|^[^/]*:|^\/inet/i.test(text)) throw new Unclear(`${name} may take ${text} for something else than a file`);
+}
 
 /** The name of a remote may also be one of a folder or an archive, whose hooks git runs without the settings of commands. */
 function isLocalRepository(name: string, scope: Scope): boolean {
@@ -166,26 +159,6 @@ function isLocalRepository(name: string, scope: Scope): boolean {
     (one) => one.type === 'write' && one.path.split('/').some((part) => names.includes(part)),
   );
   return isWritten || names.some((one) => kindOf(one, withTop(scope)) !== 'none');
-}
-
-function matching(pattern: Pick<RegExp, 'test'>): Use {
-  return (text, { name }) => {
-    if (!pattern.test(text)) throw new Unclear(`the argument ${text} of ${name} is not known`);
-  };
-}
-
-/** Many programs read further arguments from a file that is given so. */
-function noList(text: string, { name }: Call): void {
-  if (text.startsWith('@')) throw new Unclear(`${name} may read arguments from ${text.slice(1)}`);
-}
-
-/** Some programs fetch what is named by an address, or read `file:` as a path. Gawk connects to `/inet`. */
-function noAddress(text: string, { name }: Call): void {
-  if (/^([a-z][\w+.-]*:|\/inet)/i.test(text)) throw new Unclear(`${name} may take ${text} for an address`);
-}
-
-function noHost(text: string, { name }: Call): void {
-  if (/^-|:/.test(text)) throw new Unclear(`the archive ${text} of ${name} is not known`);
 }
 
 /** Reports everything that an argument may name. */
@@ -208,14 +181,25 @@ export function namesIn(text: string): { readonly paths: readonly string[]; read
 /* Rules, by the names in the table. */
 
 export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
-  ...each('grep rg', search),
+  /** The first operand is a pattern, unless an option has it. */
+  ...each('grep rg', (call, { operands, options, values }) => {
+    const files = options.has('-e') || options.has('--files') ? operands : operands.slice(1);
+    const isRg = call.name === 'rg';
+    if (!isRg && !options.has('-r')) return files.forEach((file) => KINDS['read']!(file, call));
+    if (files.length === 0 && isRg && call.scope.hasInput && !options.has('--files')) return;
+    const included = values.flatMap(({ option, value }) => (option === '--include' ? value : []));
+    // Its order with --exclude decides, and globs, types and files in the folder bring names back that rg ignores.
+    const isAny = isRg ? !options.has('--files') : included.length === 0 || options.has('--exclude');
+    const isRead = (name: string, isFolder: boolean): boolean => isAny || (isFolder ? !isRg : mayMatch(name, included));
+    for (const file of files.length === 0 ? ['.'] : files) touchTree(file, call.scope, isRead);
+  }),
   sed(call, { operands, options, values }) {
     const isInPlace = options.has('-i') || options.has('--in-place');
     // On other systems the next argument belongs to it, and what follows is the script.
     if (isInPlace && process.platform !== 'linux') throw new Unclear('the script of sed -i is not known here');
-    if (values.length === 0) KINDS.sed(operands[0] ?? '', call);
+    if (values.length === 0) KINDS['sed']!(operands[0] ?? '', call);
     for (const file of values.length === 0 ? operands.slice(1) : operands) {
-      KINDS.read(file, call);
+      KINDS['read']!(file, call);
       if (isInPlace) touch('write', file, call.scope);
     }
   },
@@ -230,21 +214,31 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     }
     createsLinks(call);
   },
-  mv: move,
-  'git mv': move,
-  'tar x': extract,
-  unzip(call, parsed) {
-    const [archive = ''] = parsed.operands;
-    if (/[*?[\\]/.test(archive)) throw new Unclear(`it is not known which archives ${archive} matches`);
-    // It adds an ending to what it does not find.
-    if (kindOf(archive, call.scope) !== 'file')
-      for (const end of ['.zip', '.ZIP']) touch('read', archive + end, call.scope);
-    if (!parsed.options.has('-l')) extract(call, parsed);
-  },
+  ...each('mv|git mv', (call, { operands }) => {
+    const sources = operands.slice(0, -1);
+    for (const source of sources) {
+      touchTree(source, call.scope);
+      touch('write', source, call.scope);
+    }
+    copyInto(call, operands);
+    // A file that an earlier part of the command writes is not there yet, and is no link.
+    if (sources.some((source) => !['file', 'none'].includes(kindOf(source, call.scope)))) createsLinks(call);
+  }),
+  /** An archive chooses the names of files, so it gets a folder without a repository and without our configuration. */
+  ...each('tar x|unzip', (call, { options, values }) => {
+    if (options.has('-l')) return;
+    const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
+    if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
+      throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
+    // Files are written through links that are there.
+    if (!isEmpty(folder, call.scope)) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
+    createsLinks(call);
+    call.scope.found.newRepositories = 'unpacked';
+  }),
   /** They print lines of all sources in a folder. */
-  gofmt: ({ scope }, { operands }) => readSources(operands, /\.go$/, scope),
+  gofmt: ({ scope }, { operands }) => readSources(operands, /\.go$/i, scope),
   'ruff check': ({ scope }, { operands }) =>
-    readSources(operands.length === 0 ? ['.'] : operands, /\.(pyi?|ipynb|toml)$/, scope),
+    readSources(operands.length === 0 ? ['.'] : operands, /\.(pyi?|ipynb|toml)$/i, scope),
   /** What it passes on is not known. */
   xargs({ run }, { operands }) {
     if ((operands[0] ?? 'echo') !== 'echo') throw new Unclear('it is not known what xargs passes on');
@@ -263,15 +257,20 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     for (const file of files.length === 0 ? ['.'] : files)
       touchTree(file, scope, (name) => name !== '.git' && name !== 'node_modules');
   },
-  ...each('log show', showChanges, 'git '),
-  'git diff'(call, parsed) {
-    showChanges(call, parsed);
-    const { scope } = call;
-    const isOutside = parsed.operands.some((one) => /^\/|(^|\/)\.\.(\/|$)/.test(one));
-    if (!isOutside && kindOf('.git', { ...scope, folders: [''] }) !== 'none') return;
+  ...each('git log|git show|git diff', ({ name, scope }, { operands, options, before }) => {
+    const isDiff = name === 'git diff';
+    const isSummary = name === 'git log' || [...options].some((one) => /^--(\w*stat|name-.*)$/.test(one));
+    const isPath = (text: string, at: number): boolean => at >= before || kindOf(text, scope) !== 'none';
+    const paths = operands.filter(isPath);
     // Outside a repository, and if one of the paths is, it compares all files of two folders.
-    for (const file of parsed.operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
-  },
+    if (isDiff && (operands.some((one) => /^\/|(^|\/)\.\.(\/|$)/.test(one)) || isOutside(scope)))
+      for (const file of operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
+    // What is named by `COMMIT:FILE` is one file.
+    if (operands.length > 0 && operands.every((text) => /.:./.test(text))) return;
+    if (isSummary && !options.has('-p') && !options.has('--unified')) return;
+    const isOfIndex = paths.length < operands.length || options.has('--cached') || options.has('--staged');
+    demandNoPrivate(paths, isDiff && !isOfIndex, scope);
+  }),
   'git clone'({ scope }, { operands: [repository = '', folder] }) {
     const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository)?.[1];
     if (name === undefined || /^\.*$/.test(name)) throw new Unclear('it is not known where git clones to');
@@ -279,47 +278,22 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   },
 };
 
-function each<T>(names: string, rule: T, start = ''): Record<string, T> {
-  return Object.fromEntries(names.split(' ').map((name) => [start + name, rule]));
+function each<T>(names: string, one: T): Record<string, T> {
+  return Object.fromEntries(names.split(names.includes('|') ? '|' : ' ').map((name) => [name, one]));
 }
 
-/** git diff, log and show. */
-function showChanges({ name, scope }: Call, { operands, options, before }: Parsed): void {
-  const isSummary = name === 'git log' || [...options].some((one) => /^--(\w*stat|name-.*)$/.test(one));
-  const isPath = (text: string, at: number): boolean => at >= before || kindOf(text, scope) !== 'none';
-  const paths = operands.filter(isPath);
-  const revisions = operands.filter((text, at) => !isPath(text, at));
-  // What is named by `COMMIT:FILE` is one file.
-  if (operands.length > 0 && operands.every((text) => /.:./.test(text))) return;
-  if (isSummary && !options.has('-p') && !options.has('--unified')) return;
-  const isStaged = options.has('--cached') || options.has('--staged');
-  demandNoPrivate(paths, name === 'git diff' && revisions.length === 0 && !isStaged, scope);
+function isOutside(scope: Scope): boolean {
+  return kindOf('.git', { ...scope, folders: [''] }) === 'none';
 }
 
 function readSources(files: readonly string[], pattern: RegExp, scope: Scope): void {
   for (const file of files)
-    touchTree(file, scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name.toLowerCase())));
+    touchTree(file, scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name)));
 }
 
 /** Paths may lead elsewhere from here on. */
 export function createsLinks({ name, scope }: Call): void {
   scope.found.linker = name;
-}
-
-/** grep and rg. The first operand is a pattern, unless an option has it. */
-function search(call: Call, { operands, options, values }: Parsed): void {
-  const files = options.has('-e') || options.has('--files') ? operands : operands.slice(1);
-  const isRg = call.name === 'rg';
-  if (!isRg && !options.has('-r')) {
-    for (const file of files) KINDS.read(file, call);
-    return;
-  }
-  if (files.length === 0 && isRg && call.scope.hasInput && !options.has('--files')) return;
-  const included = values.flatMap(({ option, value }) => (option === '--include' ? value : []));
-  // Its order with --exclude decides, and globs, types and files in the folder bring names back that rg ignores.
-  const isAny = isRg ? !options.has('--files') : included.length === 0 || options.has('--exclude');
-  const isRead = (name: string, isFolder: boolean): boolean => isAny || (isFolder ? !isRg : mayMatch(name, included));
-  for (const file of files.length === 0 ? ['.'] : files) touchTree(file, call.scope, isRead);
 }
 
 /** Whether one of the patterns may match a name. */
@@ -340,64 +314,6 @@ function copyInto({ name, scope }: Call, operands: readonly string[]): void {
   }
 }
 
-function move(call: Call, { operands }: Parsed): void {
-  const sources = operands.slice(0, -1);
-  for (const source of sources) {
-    touchTree(source, call.scope);
-    touch('write', source, call.scope);
-  }
-  copyInto(call, operands);
-  // A file that an earlier part of the command writes is not there yet, and is no link.
-  if (sources.some((source) => !['file', 'none'].includes(kindOf(source, call.scope)))) createsLinks(call);
-}
-
-/** An archive chooses the names of files, so it gets a folder without a repository and without our configuration. */
-function extract(call: Call, { values }: Parsed): void {
-  const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
-  if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
-    throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
-  // Files are written through links that are there.
-  if (!isEmpty(folder, call.scope)) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
-  createsLinks(call);
-  call.scope.found.newRepositories = 'unpacked';
-}
-
-/* Programs whose arguments have a form of their own. */
-
-export const FORMS: ReadonlyMap<string, (call: Call) => void> = new Map([
-  ['env', env],
-  ['sh', (call) => shell(call, { posix: true })],
-  ['dash', (call) => shell(call, { posix: true })],
-  ['bash', (call) => shell(call, { posix: false })],
-]);
-
-function env({ args, run }: Call): void {
-  const count = args.findIndex((text) => !/^\w+=/.test(text));
-  const settings = count === -1 ? args : args.slice(0, count);
-  settings.forEach(checkSetting);
-  if (args[settings.length]?.startsWith('-')) throw new Unclear('an option of env is not known');
-  if (count !== -1) run(args.slice(count));
-}
-
-/**
- * `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. Bash takes long
- * options only before others.
- */
-function shell(call: Call, how: { readonly posix: boolean }): void {
-  const { name, args, scope, code } = call;
-  const long = how.posix ? 0 : args.findIndex((text) => !/^--no(rc|profile)$/.test(text));
-  const at = args.findIndex((text, index) => index >= long && !/^-[eu]+$/.test(text));
-  const [first = '-', ...rest] = at === -1 ? [] : args.slice(at);
-  const [second, ...more] = first.endsWith('c') && rest[0] === '--' ? rest.slice(1) : rest;
-  if (!/^[-+]/.test(first)) {
-    KINDS.script(first, call);
-    for (const arg of args.slice(at + 1)) touchNamed(arg, call);
-  } else if (second === undefined || more.length > 0) throw new Unclear(`${name} runs code that is not known`);
-  else if (/^-[eu]*c$/.test(first)) code(second, how);
-  else if (first === '-n') touch('read', second, scope);
-  else throw new Unclear(`the option ${first} of ${name} is not known`);
-}
-
 /** Roots, tests, and at most one action, which has to be the last. */
 function find(call: Call, { operands, options, values }: Parsed): void {
   const { args, scope, run } = call;
@@ -415,7 +331,7 @@ function find(call: Call, { operands, options, values }: Parsed): void {
   if (roots !== -1 && !operands.slice(roots).every((text) => /^[()!]$/.test(text)))
     throw new Unclear('a test of find is not known');
   for (const root of roots === 0 ? ['.'] : operands.slice(0, roots === -1 ? undefined : roots)) {
-    if (isDelete) KINDS[isBounded ? 'write' : 'remove'](root, call);
+    if (isDelete) KINDS[isBounded ? 'write' : 'remove']!(root, call);
     if (!isExec) continue;
     const isFile = values.some(({ option, value }) => option === '-type' && value === 'f');
     if (!isFile || !isBounded || isDelete || command.some((text) => text !== '{}' && text.includes('{}')))
@@ -426,4 +342,32 @@ function find(call: Call, { operands, options, values }: Parsed): void {
   }
   if ([...scope.found.touches.values()].some((one) => one.type === 'write' && one.path.includes('/NAME.')))
     throw new Unclear('it is not known which files find changes');
+}
+
+/* Programs whose arguments have a form of their own. */
+
+export function env({ args, run }: Call): void {
+  const settings = args.slice(
+    0,
+    args.concat('').findIndex((text) => !/^\w+=/.test(text)),
+  );
+  settings.forEach(checkSetting);
+  const rest = args.slice(settings.length);
+  if (rest[0]?.startsWith('-')) throw new Unclear('an option of env is not known');
+  if (rest.length > 0) run(rest);
+}
+
+/** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. */
+export function shell(call: Call): void {
+  const { name, args, scope, code } = call;
+  const isBash = name === 'bash';
+  const [first = '-', ...rest] = isBash && args[0] === '--norc' ? args.slice(1) : args;
+  const [second, ...more] = first.endsWith('c') && rest[0] === '--' ? rest.slice(1) : rest;
+  if (!/^[-+]/.test(first)) {
+    KINDS['script']!(first, call);
+    for (const arg of rest) touchNamed(arg, call);
+  } else if (second === undefined || more.length > 0) throw new Unclear(`${name} runs code that is not known`);
+  else if (/^-[eu]*c$/.test(first)) code(second, { posix: !isBash });
+  else if (first === '-n') touch('read', second, scope);
+  else throw new Unclear(`the option ${first} of ${name} is not known`);
 }

@@ -6,217 +6,143 @@
  * 3. An uncertain branch is taken: the facts of all branches are united.
  * 4. Paths and patterns are looked up now. After a program that may create links, no path is known any more.
  */
-import path from 'node:path/posix';
-import type { CommandFacts } from '@treadle/core/policy';
-import {
-  forEachChild,
-  parse,
-  type AndOr,
-  type Command,
-  type CommandNode,
-  type For,
-  type If,
-  type ParsedScript,
-  type PipelineNode,
-  type Redirection,
-  type Statement,
-  type SyntaxNode,
-} from 'unbash';
+import { forEachChild, parse, type Command, type ParsedScript, type Redirection, type SyntaxNode } from 'unbash';
 import { KINDS, type Call } from './effects.ts';
 import { analyseProgram } from './programs.ts';
 import {
   changesIn,
   checkSetting,
   deeper,
-  firstScope,
   inEither,
   inFolder,
   joined,
+  spend,
   touch,
+  Unclear,
   type Scope,
-  type Surroundings,
+  type Value,
 } from './scope.ts';
-import { expandWord, isPattern, literalText, spend, Unclear, type WordContext } from './words.ts';
+import { expandWord, literalText } from './words.ts';
 
-/** Throws `Unclear` if any part of the command is not known completely. */
-export function analyseCommand(
-  { code, script }: { readonly code: string; readonly script: ParsedScript },
-  posix: boolean,
-  around: Surroundings,
-): Pick<CommandFacts, 'programs' | 'touches' | 'urls'> {
-  const scope = firstScope(around, posix);
-  walkScript(code, script, scope);
-  const { programs, touches, urls } = scope.found;
-  return { programs: [...programs.values()], touches: [...touches.values()], urls: [...urls] };
-}
-
-/* Lists, pipes and compound commands. Each function returns what the next part sees. */
-
-function walkScript(code: string, script: ParsedScript, scope: Scope): void {
+/** Throws `Unclear` if any part of the code is not known completely. */
+export function analyseCode(code: string, script: ParsedScript, scope: Scope): void {
   const [error] = script.errors ?? [];
   if (error) throw new Unclear(`its syntax is not understood: ${error.message}`);
   if (script.shebang !== undefined) throw new Unclear('it begins with #!');
   if (MISLEADING.test(code)) throw new Unclear('it contains control characters or invisible ones');
-  walkList(script.commands, { ...scope, variables: new Map(), once: assignedOnce(script) });
+  walkList(script.commands, { ...scope, variables: new Map(), assigned: new Map() });
   checkText(code, script);
 }
 
-function walkList(statements: readonly Statement[], scope: Scope): Scope {
+/* Lists, pipes and compound commands. Each function returns what the next part sees. */
+
+function walkList(statements: ParsedScript['commands'], scope: Scope): Scope {
   let here = scope;
   for (const { command, background } of statements) {
-    spend(scope.budget, 1);
     if (background) throw new Unclear('it starts something in the background');
-    if (command.type === 'AndOr') here = walkAndOr(command, here);
-    else {
-      const after = walkNode(command, here);
-      // A change of the folder may have failed.
-      here = inEither(after, here, after);
-    }
+    const after = walk(command, here);
+    // A change of the folder may have failed.
+    here = command.type === 'AndOr' ? after : inEither(after, here, after);
   }
   return here;
 }
 
-/** After `&&` the part before has succeeded. Otherwise the folder is any that one of the parts may have left. */
-function walkAndOr({ commands, operators }: AndOr, scope: Scope): Scope {
-  const first = walkNode(commands[0]!, scope);
-  let [after, any] = [first, inEither(first, scope, first)];
-  for (const [at, operator] of operators.entries()) {
-    const next = walkNode(commands[at + 1]!, operator === '&&' ? after : any);
-    if (commands.length === 2 && operator === '||' && isExit(commands[1]!)) return first;
-    any = inEither(first, any, next);
-    after = operator === '&&' ? next : any;
-  }
-  return any;
-}
-
-/** It does not run if a redirection fails. */
-function isExit(node: PipelineNode): boolean {
-  return node.type === 'Command' && node.name?.text === 'exit' && node.redirects.length + node.prefix.length === 0;
-}
-
-function walkNode(node: PipelineNode, scope: Scope): Scope {
+function walk(node: SyntaxNode, scope: Scope): Scope {
   spend(scope.budget, 1);
   switch (node.type) {
     case 'Command':
       return walkCommand(node, scope);
+    case 'AndOr': {
+      // After `&&` the part before has succeeded. Otherwise the folder is any that one of the parts may have left.
+      const [first, ...rest] = node.commands;
+      const succeeded = walk(first!, scope);
+      let [after, any] = [succeeded, inEither(succeeded, scope, succeeded)];
+      for (const [at, command] of rest.entries()) {
+        const isAnd = node.operators[at] === '&&';
+        const next = walk(command, isAnd ? after : any);
+        if (rest.length === 1 && !isAnd && isExit(command)) return succeeded;
+        any = inEither(any, any, next);
+        after = isAnd ? next : any;
+      }
+      return any;
+    }
     case 'Pipeline': {
       if (scope.posix && node.prefixes.some(({ type }) => type === 'Time'))
         throw new Unclear('time is a program in other shells');
       if (node.operators.includes('|&')) throw new Unclear('|& is not analysed');
-      if (node.commands.length !== 1) return walkPipes(node.commands, scope);
-      const after = walkNode(node.commands[0]!, scope);
       // After `!` what follows success follows a failure.
-      return inEither(after, scope, after);
+      if (node.commands.length === 1) {
+        const after = walk(node.commands[0]!, scope);
+        return inEither(after, scope, after);
+      }
+      const walkAll = (): void =>
+        node.commands.forEach((one, at) => walk(one, { ...scope, hasInput: scope.hasInput || at > 0 }));
+      const before = changesIn(scope);
+      walkAll();
+      // They run at the same time, so what one of them changes concerns all.
+      if (changesIn(scope) !== before) walkAll();
+      return scope;
     }
     case 'Subshell':
       walkList(node.body.commands, scope);
       return scope;
-    case 'If':
-      return walkIf(node, scope);
-    case 'For':
-      return walkFor(node, scope);
-    case 'Redirected':
-      if (!['Subshell', 'If', 'For'].includes(node.command.type)) break;
-      return { ...walkNode(node.command, redirected(node.redirects, scope)), hasInput: scope.hasInput };
-    default:
-  }
-  throw new Unclear(`${NAMES[node.type] ?? node.type} is not analysed`);
-}
-
-/** What is not in the grammar, in words. */
-const NAMES: Readonly<Record<string, string | undefined>> = {
-  BraceGroup: 'a group { }',
-  While: 'a loop with while or until',
-  ArithmeticFor: 'a loop with numbers',
-  Function: 'a function',
-  TestCommand: '[[ ]]',
-  ArithmeticCommand: 'arithmetic',
-};
-
-function walkPipes(commands: readonly CommandNode[], scope: Scope): Scope {
-  const before = changesIn(scope);
-  const walkAll = (): void => {
-    for (const [at, command] of commands.entries()) walkNode(command, { ...scope, hasInput: scope.hasInput || at > 0 });
-  };
-  walkAll();
-  // They run at the same time, so what one of them changes concerns all.
-  if (changesIn(scope) !== before) walkAll();
-  return scope;
-}
-
-function walkIf({ clause, then, elif, else: otherwise }: If, scope: Scope): Scope {
-  let tested = walkList(clause.commands, scope);
-  const ends = [walkList(then.commands, tested)];
-  for (const branch of elif) {
-    tested = walkList(branch.clause.commands, tested);
-    ends.push(walkList(branch.then.commands, tested));
-  }
-  if (otherwise) ends.push(walkList(otherwise.commands, tested));
-  return ends.reduce((all, end) => inEither(scope, all, end), tested);
-}
-
-function walkFor({ name: { text: name }, wordlist, body }: For, scope: Scope): Scope {
-  if (!isVariable(name, scope) || !wordlist) throw new Unclear('the variable of a loop is not known');
-  const context = wordContext(scope);
-  let here = scope;
-  for (const { text: word } of wordlist) {
-    const isMatch = isPattern(word, context);
-    for (const text of expandWord(word, context)) {
-      const variables = new Map([...scope.variables, [name, { text, isMatch }]]);
-      here = inEither(scope, here, walkList(body.commands, { ...here, variables }));
+    case 'If': {
+      let [tested, any] = [scope, scope];
+      for (const { clause, then } of [node, ...node.elif]) {
+        tested = walkList(clause.commands, tested);
+        any = inEither(scope, any, tested);
+        any = inEither(scope, any, walkList(then.commands, tested));
+      }
+      return node.else ? inEither(scope, any, walkList(node.else.commands, tested)) : any;
     }
+    case 'For': {
+      let here = scope;
+      for (const { texts, isMatch } of (node.wordlist ?? []).map(({ text }) => expandWord(text, scope)))
+        for (const text of texts) {
+          const variables = setVariable(node.name.text, { text, isMatch }, node, scope);
+          here = inEither(scope, here, walkList(node.body.commands, { ...here, variables }));
+        }
+      if (!node.wordlist?.length) throw new Unclear('the values of a loop are not known');
+      return here;
+    }
+    case 'Redirected':
+      return { ...walk(node.command, redirected(node.redirects, scope)), hasInput: scope.hasInput };
+    default:
+      throw new Unclear(`${node.type} is not analysed`);
   }
-  return here;
 }
 
-/* Variables */
+/** It does not run if a redirection fails. */
+function isExit(node: SyntaxNode): boolean {
+  return node.type === 'Command' && node.name?.text === 'exit' && node.redirects.length + node.prefix.length === 0;
+}
 
 /** Names in lower case that mean something to a shell. */
 const SPECIAL_NAMES =
   /^(argv|cdpath|fignore|fpath|histchars|mailpath|manpath|path|prompt|psvar|pipestatus|status|watch|words|signals|keymap|options|commands|functions|aliases|parameters|reply)$/;
 
-function isVariable(name: string, { once }: Scope): boolean {
-  return /^[a-z][a-z0-9]*$/.test(name) && !SPECIAL_NAMES.test(name) && once.has(name);
-}
-
-function assignedOnce(script: SyntaxNode): ReadonlySet<string> {
-  const names: string[] = [];
-  const visit = (node: SyntaxNode): void => {
-    if (node.type === 'Assignment') names.push(node.name);
-    if (node.type === 'For') names.push(node.name.text);
-    forEachChild(node, visit);
-  };
-  forEachChild(script, visit);
-  return new Set(names.filter((name) => names.indexOf(name) === names.lastIndexOf(name)));
-}
-
-/** Assignments before a command, or without one. Returns the variables that they set. */
-function assigned({ name: program, prefix }: Command, scope: Scope): Scope['variables'] {
-  const variables = new Map(scope.variables);
-  for (const part of prefix) {
-    if (part.type !== 'Assignment') continue;
-    const [, name = '', raw = ''] = /^([A-Za-z_]\w*)=([^]*)$/.exec(part.text) ?? [];
-    const value = literalText(raw, wordContext(scope));
-    if (program) checkSetting(`${name}=${value}`);
-    else if (!isVariable(name, scope)) throw new Unclear(`the variable ${part.text} may have a meaning`);
-    else variables.set(name, { text: value, isMatch: false });
-  }
-  return variables;
-}
-
-function wordContext({ variables, posix, folder, folders, files }: Scope): WordContext {
-  const isKnown = folder !== undefined && folders.length === 1;
-  return { variables, posix, folder: isKnown ? path.resolve(folder, folders[0]!) : undefined, files };
+/** A variable is assigned at one place of the code. */
+function setVariable(
+  name: string,
+  value: Value,
+  place: SyntaxNode,
+  { assigned, variables }: Scope,
+): Scope['variables'] {
+  if (!/^[a-z][a-z0-9]*$/.test(name) || SPECIAL_NAMES.test(name))
+    throw new Unclear(`the variable ${name} may have a meaning`);
+  if ((assigned.get(name) ?? place) !== place) throw new Unclear(`the variable ${name} is assigned twice`);
+  assigned.set(name, place);
+  return new Map([...variables, [name, value]]);
 }
 
 /* Simple commands */
 
-const WORD = String.raw`[^\0]*`;
-const TEST = String.raw`(!\0)?(${WORD}|-[abcdefghknprstuwxzLOGSN]\0${WORD}|${WORD}\0(=|==|!=|-nt|-ot|-ef)\0${WORD}|-?\d+\0-(eq|ne|lt|le|gt|ge)\0-?\d+)`;
+const TEXT = String.raw`[^\0]*`;
+const TEST = String.raw`(!\0)?(${TEXT}|-[abcdefghknprstuwxzLOGSN]\0${TEXT}|${TEXT}\0(=|==|!=|-nt|-ot|-ef)\0${TEXT}|-?\d+\0-(eq|ne|lt|le|gt|ge)\0-?\d+)`;
 
 /** Builtins that start nothing and read nothing, and their arguments, with NUL between them. */
 const BUILTINS: ReadonlyMap<string, RegExp> = new Map([
-  ...[':', 'true', 'false'].map((name) => [name, /^/] as const),
+  ...['echo', ':', 'true', 'false'].map((name) => [name, /^/] as const),
   ...['exit', 'break', 'continue'].map((name) => [name, /^\d{0,3}$/] as const),
   ['pwd', /^(-[LP])?$/],
   ['set', /^(-[eu]+|-[eu]*o\0pipefail)(\0-o\0pipefail)?$/],
@@ -225,43 +151,42 @@ const BUILTINS: ReadonlyMap<string, RegExp> = new Map([
   ['[', new RegExp(String.raw`^(${TEST}\0)?\]$`)],
 ]);
 
-/** Other builtins and words of any shell. */
+/** Other builtins and reserved words of any shell. */
 const OTHER_BUILTINS: ReadonlySet<string> = new Set(
-  'alias autoload bg bind builtin caller compgen complete compopt coproc declare dirs disown emulate enable eval exec fc fg getopts hash help history jobs kill let local logout mapfile popd print pushd read readarray readonly return select shift shopt source suspend time times trap type typeset ulimit umask unalias unset until wait whence where zmodload . { } [[ function if for while case'.split(
+  'alias autoload bg bind builtin caller case compgen complete compopt coproc declare dirs disown do done elif else emulate enable esac eval exec fc fg fi for function getopts hash help history if in jobs kill let local logout mapfile popd print pushd read readarray readonly return select shift shopt source suspend then time times trap type typeset ulimit umask unalias unset until wait whence where while zmodload .'.split(
     ' ',
   ),
 );
 
-function walkCommand(node: Command, scope: Scope): Scope {
-  const variables = assigned(node, scope);
-  const inner = redirected(node.redirects, scope);
-  if (!node.name) {
-    if (node.redirects.length > 0) throw new Unclear('a redirection without a command is not analysed');
-    return { ...scope, variables };
+function walkCommand({ name: program, prefix, args: words, redirects }: Command, scope: Scope): Scope {
+  let { variables } = scope;
+  for (const part of prefix) {
+    if (part.type !== 'Assignment') continue;
+    const [, variable = '', raw = ''] = /^(\w+)=([^]*)$/.exec(part.text) ?? [];
+    const text = literalText(raw, scope);
+    if (program) checkSetting(`${variable}=${text}`);
+    else variables = setVariable(variable, { text, isMatch: false }, part, { ...scope, variables });
   }
-  const context = wordContext(scope);
+  const inner = redirected(redirects, scope);
+  if (!program && redirects.length > 0) throw new Unclear('a redirection without a command is not analysed');
+  if (!program) return { ...scope, variables };
   // Without variables and without a folder, so that a computed name or a pattern is unclear.
-  const [name = ''] = expandWord(node.name.text, { ...context, variables: new Map(), folder: undefined });
-  if (name === '') throw new Unclear('the name of a program is not known');
-  const raws = node.args.map((arg) => arg.text);
-  const args = (name === 'echo' ? raws.map(withoutCode) : raws).flatMap((raw) => expandWord(raw, context));
+  const [name = ''] = expandWord(program.text, { ...scope, variables: new Map(), root: undefined }).texts;
+  const args = words.flatMap(({ text }) => expandWord(name === 'echo' ? withoutCode(text) : text, scope).texts);
   spend(scope.budget, args.length);
   if (name === 'cd') return changeFolder(args, scope);
-  if (name === 'export') for (const arg of args) checkSetting(arg);
-  else if (name === 'printf') KINDS.format(args[0] ?? '', callOf(name, args, inner));
-  else if (BUILTINS.has(name)) checkBuiltin(name, args);
-  else if (OTHER_BUILTINS.has(name)) throw new Unclear(`${name} is not analysed`);
-  else if (name !== 'echo') runProgram(name, args, inner);
+  if (name === 'export') args.forEach(checkSetting);
+  else if (name === 'printf') KINDS['format']!(args[0] ?? '', callOf(name, args, inner));
+  else if (BUILTINS.has(name)) {
+    if (!BUILTINS.get(name)!.test(args.join('\0'))) throw new Unclear(`the arguments of ${name} are not analysed`);
+  } else if (OTHER_BUILTINS.has(name) || !/^[\w./][\w./+@-]*$/.test(name)) throw new Unclear(`${name} is not analysed`);
+  else runProgram(name, args, inner);
   return scope;
 }
 
 /** The exit code is a number. */
 function withoutCode(raw: string): string {
   return raw === '$?' ? '0' : raw.replace(/^"([^"\\$`]*)\$\?([^"\\$`]*)"$/, '"$1$2"');
-}
-
-function checkBuiltin(name: string, args: readonly string[]): void {
-  if (!BUILTINS.get(name)!.test(args.join('\0'))) throw new Unclear(`the arguments of ${name} are not analysed`);
 }
 
 function changeFolder(args: readonly string[], scope: Scope): Scope {
@@ -271,12 +196,12 @@ function changeFolder(args: readonly string[], scope: Scope): Scope {
 }
 
 function runProgram(name: string, args: readonly string[], scope: Scope): void {
-  spend(scope.budget, 1);
-  const isRelative = name.includes('/') && !name.startsWith('/');
-  if (isRelative && scope.folders.length > 1) throw new Unclear(`it is not known in which folder ${name} is`);
+  spend(scope.budget, 1 + args.length);
   const isKnown = analyseProgram(callOf(name, args, deeper(scope)));
   if (!isKnown && scope.hasInput) throw new Unclear(`${name} is not known, and reads an input`);
   if (!isKnown) scope.found.linker = name;
+  const isRelative = name.includes('/') && !name.startsWith('/');
+  if (isRelative && scope.folders.length > 1) throw new Unclear(`it is not known in which folder ${name} is`);
   const program = { name: isRelative ? joined(scope.folders[0]!, name) : name, args };
   scope.found.programs.set(JSON.stringify(program), { ...program, ...(!isKnown && { unknown: true }) });
 }
@@ -290,7 +215,7 @@ function callOf(name: string, args: readonly string[], scope: Scope): Call {
       if (program === undefined) throw new Unclear(`${name} runs nothing`);
       runProgram(program, rest, scope);
     },
-    code: (code, { posix }) => walkScript(code, parse(code), { ...deeper(scope), posix }),
+    code: (code, { posix }) => analyseCode(code, parse(code), { ...deeper(scope), posix }),
   };
 }
 
@@ -304,41 +229,33 @@ function redirected(redirections: readonly Redirection[], scope: Scope): Scope {
 /** Returns whether standard input is redirected afterwards. */
 function openRedirection(redirection: Redirection, scope: Scope): boolean {
   const { descriptor, type } = redirection;
-  const isInput = type !== 'Redirect' || redirection.operator === '<';
-  const number = descriptor ? (descriptor.type === 'FileDescriptor' ? descriptor.value : NaN) : isInput ? 0 : 1;
-  if (isInput ? number !== 0 : number !== 1 && number !== 2) throw new Unclear('a descriptor is not known');
+  const sign = type === 'Redirect' ? redirection.operator : '<';
+  const number = descriptor?.type === 'FileDescriptor' ? String(descriptor.value) : descriptor ? '?' : '';
+  if (!(sign === '<' ? /^0?$/ : /^[12]?$/).test(number)) throw new Unclear('a descriptor is not known');
   if (type === 'HereDoc') return checkDocument(redirection);
-  const raw = redirection.target?.text;
-  if (raw === undefined) throw new Unclear('a redirection has no target');
-  const target = literalText(raw, wordContext(scope));
-  if (type === 'HereString') {
-    if (scope.posix) throw new Unclear('a here-string has another meaning in other shells');
-    return true;
-  }
-  const { operator } = redirection;
-  if (operator === '>&' && /^[12]$/.test(raw)) return scope.hasInput;
-  const isKnown = /^(<|>>?)$/.test(operator) || (/^&>>?$/.test(operator) && !scope.posix);
-  if (!isKnown || /[*?[]/.test(raw) || target === '' || /^\/dev\/(?!null$)/.test(target))
-    throw new Unclear(`the redirection ${operator} ${raw} is not analysed`);
-  if (target !== '/dev/null') touch(isInput ? 'read' : 'write', target, scope);
+  const raw = redirection.target?.text ?? '';
+  const target = literalText(raw, scope);
+  if (scope.posix && (type === 'HereString' || sign.startsWith('&')))
+    throw new Unclear(`${sign} has another meaning in other shells`);
+  if (type === 'HereString') return true;
+  if (sign === '>&' && /^[12]$/.test(raw)) return scope.hasInput;
+  if (!/^(<|&?>>?)$/.test(sign) || /[*?[]|^$/.test(raw) || target === '' || /^\/dev\/(?!null$)/.test(target))
+    throw new Unclear(`the redirection ${sign} ${raw} is not analysed`);
+  if (target !== '/dev/null') touch(sign === '<' ? 'read' : 'write', target, scope);
   // With this one, programs that look at their input take it for none.
-  return isInput ? target !== '/dev/null' : scope.hasInput;
+  return sign === '<' ? target !== '/dev/null' : scope.hasInput;
 }
 
 function checkDocument({ delimiter, body, closing }: Extract<Redirection, { readonly type: 'HereDoc' }>): true {
-  const mark = /^(['"]?)(\w+)\1$/.exec(delimiter?.text ?? '');
-  const isPlain = mark?.[1] !== '' || !/[$`\\]/.test(body.text);
-  if (!mark || !closing || !isPlain) throw new Unclear('a here-document is computed');
-  if (body.text.split('\n').some((line) => line.replace(/^\t+/, '') === mark[2]))
+  const [, quote, mark] = /^(['"]?)(\w+)\1$/.exec(delimiter?.text ?? '') ?? [];
+  if (mark === undefined || !closing || (quote === '' && /[$`\\]/.test(body.text)))
+    throw new Unclear('a here-document is computed');
+  if (body.text.split('\n').some((line) => line.replace(/^\t+/, '') === mark))
     throw new Unclear('a here-document ends before its last line');
   return true;
 }
 
 /* What the parser may have overlooked */
-
-/** Text that is no word: blanks, comments, and the signs and reserved words of the grammar. */
-const BETWEEN =
-  /^(?:[ \t\n]|\\\n|#[^\n]*(?![^\n])|;|\|\|?|&&|&?>>?|[<>]&?|<<-|[()!]|[012]|if|then|elif|else|fi|for|in|do|done|time|-p|--)*$/;
 
 /**
  * Characters that end a word for people but not for the shell, or the other way round, or that hide text. U+FE0F is a part of
@@ -346,25 +263,23 @@ const BETWEEN =
  */
 const MISLEADING = /(?![\n\t ]|\ufe0f)[\p{Cc}\p{Cf}\p{Z}\p{Default_Ignorable_Code_Point}\u2800]/u;
 
+/** Code with \0\x01… for words and \x02… for here-documents: blanks, comments, signs and reserved words are left. */
+const COVERED =
+  // oxlint-disable-next-line no-control-regex
+  /^(?:\0\x01*(?![\0#])|\x02|[ \t\n]|\\\n|#[^\n\0-\x02]*(?=\n|$)|[;|<>()!012]|&&|&(?=>)|(?<=[<>])&|(?<=<<)-|if|then|elif|else|fi|for|in|do|done|time|-p|--)*$/;
+
 /** Checks that everything between the words that the parser has found is known, so that it has overlooked nothing. */
 function checkText(code: string, script: SyntaxNode): void {
-  const spans: { readonly pos: number; readonly end: number; readonly isBody?: true }[] = [];
+  const text = code.split('');
+  const cover = ({ pos, end }: { readonly pos: number; readonly end: number }, mark: string): void => {
+    for (let at = pos; at < end; at++) text[at] = text[at]! < '\t' ? '?' : at > pos && mark === '\0' ? '\x01' : mark;
+  };
   const visit = (node: SyntaxNode): void => {
-    if (node.type === 'HereDoc' && node.closing) spans.push({ ...node.closing, isBody: true });
-    if (node.type === 'HereDocBody') spans.push({ pos: node.pos, end: node.end, isBody: true });
-    else if (node.type === 'Word' || node.type === 'Assignment' || node.type === 'HereDocDelimiter') spans.push(node);
+    if (node.type === 'HereDoc' && node.closing) cover(node.closing, '\x02');
+    if (node.type === 'HereDocBody') cover(node, '\x02');
+    else if (/^(Word|Assignment|HereDocDelimiter)$/.test(node.type)) cover(node, '\0');
     else forEachChild(node, visit);
   };
   forEachChild(script, visit);
-  let last: (typeof spans)[number] = { pos: 0, end: 0, isBody: true };
-  for (const span of [
-    ...spans.sort((a, b) => a.pos - b.pos),
-    { pos: code.length, end: code.length, isBody: true as const },
-  ]) {
-    const between = code.slice(last.end, span.pos);
-    const isJoined =
-      span.pos < last.end || (between === '' && !span.isBody) || (between.startsWith('#') && !last.isBody);
-    if ((isJoined && spans[0] !== span) || !BETWEEN.test(between)) throw new Unclear('its syntax is not understood');
-    last = span;
-  }
+  if (!COVERED.test(text.join(''))) throw new Unclear('its syntax is not understood');
 }

@@ -4,7 +4,7 @@
  *   name,other:       programs with the same usage; further words choose a subcommand, and the longest match counts
  *   [la]              letters of options, which can stand together: -l, -a, -la
  *   --all             an option in exactly this spelling
- *   --color=          an option that may have a value after `=`, which means nothing
+ *   --color= -j=      an option that may have a value in the same word, which means nothing
  *   -n:number         an option with a value of a kind; --arg:text:text has two
  *   -NUMBER           such as -20
  *   read write        the kinds of the operands, in order
@@ -14,20 +14,9 @@
  *
  * Add an option only if it does nothing but what its line says. When in doubt, leave it out.
  */
-import {
-  createsLinks,
-  FORMS,
-  KINDS,
-  LAST_KINDS,
-  RULES,
-  touchNamed,
-  type Call,
-  type Kind,
-  type Parsed,
-} from './effects.ts';
+import { createsLinks, env, KINDS, LAST_KINDS, RULES, shell, touchNamed, type Call, type Parsed } from './effects.ts';
 import { mayEnterRepository } from './repositories.ts';
-import { inFolder, note } from './scope.ts';
-import { Unclear } from './words.ts';
+import { inFolder, note, Unclear } from './scope.ts';
 
 const DIFF = `[pw] --stat --shortstat --numstat --name-only --name-status --color= --no-color --unified= --diff-filter:text -S:text -G:text
   --pickaxe-regex`;
@@ -81,10 +70,10 @@ rm: [rfRv] --recursive --force --verbose remove...
 cp: [rRpfvnua] --recursive --archive --force --no-clobber read... write
 mv: [fvnu] --force --no-clobber read... write
 chmod: [v] mode write...
-tar c: --exclude:text new-archive tree...
-tar x: -C:write --directory:write --strip-components:number archive
-tar t: archive text...
-unzip: [qol] -d:write read
+tar c: --exclude:text write tree...
+tar x: -C:write --directory:write --strip-components:number read
+tar t: read text...
+unzip: [qol] -d:write zip
 
 nice: -n:number command
 timeout: number command
@@ -99,7 +88,7 @@ pytest: ${PYTEST}
 pip,pip3 install: -r:read package...
 ruff check: free...
 tsc: --noEmit --version -b -p:read
-make: [n] -j -j:number -C:read target...
+make: [n] -j= -C:read target...
 gofmt: [ld] read...
 go build: -v -race -o:write local...
 go test: -v -race -cover -run:text -count:number local...
@@ -163,56 +152,44 @@ git clone: [q] --quiet --depth:number -b:name --branch:name repository write +li
 interface Usage {
   readonly name: string;
   letters: string;
-  /** Options without a value. */
-  readonly words: Set<string>;
-  readonly values: Map<string, readonly Kind[]>;
-  readonly operands: Kind[];
-  /** The kind of all further operands, and of the last one. */
-  repeated?: Kind;
-  last?: Kind;
+  /** Options, and the kinds of their values. */
+  readonly options: Map<string, readonly string[]>;
+  /** The kinds of operands, in order; then that of all further ones, and of the last one. */
+  readonly operands: string[];
+  repeated?: string;
+  last?: string;
   /** What it acts on without an operand. */
   alone?: string;
-  effect?: 'links' | 'changes';
+  effect?: string;
 }
 
 const USAGES: ReadonlyMap<string, Usage> = new Map(
-  TABLE.replaceAll(/\n {2}/g, ' ')
-    .split('\n')
-    .filter(Boolean)
-    .flatMap((line) => {
-      const [, names = '', rest = ''] = /^(.*?):(?: (.*))?$/.exec(line) ?? [];
-      const all = names
-        .split(' ')
-        .reduce<string[]>(
-          (before, part) => before.flatMap((one) => part.split(',').map((next) => `${one} ${next}`.trim())),
-          [''],
-        );
-      return all.map((name) => [name, usageFrom(name, rest.split(' ').filter(Boolean))] as const);
-    }),
+  [...TABLE.replaceAll(/\n {2}/g, ' ').matchAll(/^(.+?):(?: (.*))?$/gm)].flatMap(([, names = '', rest = '']) =>
+    names
+      .split(' ')
+      .map((part) => part.split(','))
+      .reduce((before, parts) => before.flatMap((one) => parts.map((part) => `${one} ${part}`)))
+      .map((name) => [name, usageFrom(name, rest.split(' ').filter(Boolean))] as const),
+  ),
 );
 
 /** Of these, only what the table says is known. */
 const KNOWN: ReadonlySet<string> = new Set([...USAGES.keys()].map((name) => name.split(' ')[0]!));
 
 function usageFrom(name: string, parts: readonly string[]): Usage {
-  const usage: Usage = { name, letters: '', words: new Set(), values: new Map(), operands: [] };
-  const kind = (text: string | undefined): Kind => {
-    if (text === undefined || !Object.hasOwn(KINDS, text)) throw new TypeError(`${name}: ${text} is not a kind`);
-    return text as Kind;
-  };
+  const usage: Usage = { name, letters: '', options: new Map(), operands: [] };
   for (const part of parts) {
     const [option = '', ...kinds] = part.split(':');
-    const [, operand, dots, alone] = /^([a-z-]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
-    if (part.startsWith('[')) usage.letters += part.slice(1, -1);
-    else if (part.startsWith('+')) usage.effect = part === '+links' ? 'links' : 'changes';
-    else if (part.startsWith('-') && kinds.length > 0) usage.values.set(option, kinds.map(kind));
-    else if (part.startsWith('-')) usage.words.add(part);
-    else {
-      if (dots !== undefined) usage.repeated = kind(operand);
-      else if (usage.repeated !== undefined) usage.last = kind(operand);
-      else usage.operands.push(kind(operand));
-      if (alone !== undefined) usage.alone = alone;
-    }
+    const [, operand = '', dots, alone] = /^([a-z]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
+    if (part.startsWith('[')) usage.letters = part.slice(1, -1);
+    else if (part.startsWith('+')) usage.effect = part;
+    else if (part.startsWith('-')) usage.options.set(option, kinds);
+    else if (dots !== undefined) usage.repeated = operand;
+    else if (usage.repeated !== undefined) usage.last = operand;
+    else usage.operands.push(operand);
+    if (alone !== undefined) usage.alone = alone;
+    for (const kind of operand === '' ? kinds : [operand])
+      if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${name}: ${kind} is not a kind`);
   }
   return usage;
 }
@@ -220,13 +197,13 @@ function usageFrom(name: string, parts: readonly string[]): Usage {
 /** Reports what a program does with its arguments. Returns false if it is not known. */
 export function analyseProgram(call: Call): boolean {
   const { name, args } = call;
-  const form = FORMS.get(name);
-  if (form) form(call);
+  if (name === 'env') env(call);
+  else if (/^(ba|da)?sh$/.test(name)) shell(call);
   else if (name === 'git') analyseGit(call);
   else if (name === 'tar') {
     // `tar czf a.tgz dist`, `tar -xzf a.tgz -C vendor`, `tar tf a.tgz`.
     const verb = /^-?(?=[zjJv]*([cxt])[zjJv]*f$)/.exec(args[0] ?? '')?.[1];
-    if (verb === undefined) throw new Unclear('the options of tar are not known');
+    if (verb === undefined || /^-|:/.test(args[1] ?? '')) throw new Unclear('the options of tar are not known');
     applyUsage(call, [verb, ...args.slice(1)]);
   } else if (KNOWN.has(name)) applyUsage(call, args);
   else {
@@ -251,34 +228,35 @@ function analyseGit(call: Call): void {
     if (option === '-C') scope = inFolder(value, scope);
     else if (option !== '-c' || !GIT_SETTINGS.test(value)) throw new Unclear(`git ${option} ${value} is not known`);
   }
-  if (at >= args.length) return;
-  const verb = args[at]!;
-  const isChange = applyUsage({ ...call, scope }, args.slice(at)).effect === 'changes';
+  const verb = args[at];
+  if (verb === undefined) return;
+  const isChange = applyUsage({ ...call, scope }, args.slice(at)) === '+changes';
   if (mayEnterRepository(verb, isChange, scope))
     throw new Unclear('a repository inside may have settings that run programs');
   if (isChange || /^(add|mv|reset|rm)$/.test(verb)) scope.found.newRepositories ??= 'named';
 }
 
-function applyUsage(given: Call, args: readonly string[]): Usage {
+/** Returns the effect that the table names. */
+function applyUsage(given: Call, args: readonly string[]): string | undefined {
   const usage = usageOf(given.name, args);
   const call = { ...given, name: usage.name };
   const parsed = readArguments(usage, args.slice(usage.name.split(' ').length - 1));
   const { operands, values, before } = parsed;
-  for (const { value, kind } of values) KINDS[kind](value, call);
+  for (const { value, kind } of values) KINDS[kind]!(value, call);
   for (const [at, operand] of operands.entries()) {
     const kind = kindAt(usage, at, operands.length);
     if (kind === undefined) throw new Unclear(`the argument ${operand} of ${usage.name} is not known`);
-    KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind](operand, call);
+    KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind]!(operand, call);
     if (kind !== 'command') continue;
     if (usage.effect) createsLinks(call);
     call.run(operands.slice(at));
     break;
   }
-  if (operands.length === 0 && usage.alone !== undefined) KINDS[kindAt(usage, 0, 1)!](usage.alone, call);
+  if (operands.length === 0 && usage.alone !== undefined) KINDS[kindAt(usage, 0, 1)!]!(usage.alone, call);
   RULES[usage.name]?.(call, parsed);
-  if (usage.effect === 'changes') note('write', '.', { ...call.scope, folders: [''] });
+  if (usage.effect === '+changes') note('write', '.', { ...call.scope, folders: [''] });
   if (usage.effect) createsLinks(call);
-  return usage;
+  return usage.effect;
 }
 
 /** The entry with the most words. */
@@ -291,7 +269,7 @@ function usageOf(program: string, args: readonly string[]): Usage {
   throw new Unclear(`${program} ${args[0] ?? ''} is not known`);
 }
 
-function kindAt({ operands, repeated, last }: Usage, at: number, count: number): Kind | undefined {
+function kindAt({ operands, repeated, last }: Usage, at: number, count: number): string | undefined {
   return operands[at] ?? (last !== undefined && at > 0 && at === count - 1 ? last : repeated);
 }
 
@@ -299,7 +277,7 @@ function kindAt({ operands, repeated, last }: Usage, at: number, count: number):
 function readArguments(usage: Usage, args: readonly string[]): Parsed {
   const operands: string[] = [];
   const options = new Set<string>();
-  const values: { option: string; value: string; kind: Kind }[] = [];
+  const values: Parsed['values'][number][] = [];
   let before: number | undefined;
   const open = [...args];
   for (let text = open.shift(); text !== undefined; text = open.shift()) {
@@ -308,18 +286,20 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
       operands.push(text);
       if (LAST_KINDS.has(kindAt(usage, operands.length - 1, Infinity)!)) before ??= operands.push(...open.splice(0));
     } else if (text === '--') before = operands.length;
-    else if (usage.words.has(text) || (usage.words.has('-NUMBER') && /^-\d+$/.test(text))) options.add(text);
-    else if (usage.words.has(`${name}=`)) options.add(name);
-    else if (usage.values.has(name)) takeValues(name, attached);
-    else if (text.startsWith('--')) throw new Unclear(`the option ${name} of ${usage.name} is not known`);
+    else if (usage.options.has('-NUMBER') && /^-\d+$/.test(text)) options.add(text);
+    else if (usage.options.has(`${name}=`)) options.add(name);
+    else if (attached === undefined && usage.options.get(text)?.length === 0) options.add(text);
+    else if (usage.options.has(name) || text.startsWith('--')) take(name, attached);
     else readLetters(text);
   }
   return { operands, options, values, before: before ?? operands.length };
 
-  function takeValues(option: string, attached: string | undefined): void {
+  function take(option: string, attached: string | undefined): void {
+    const kinds = usage.options.get(option) ?? [];
+    if (kinds.length === 0) throw new Unclear(`the option ${option} of ${usage.name} is not known`);
     options.add(option);
     if (attached !== undefined) open.unshift(attached);
-    for (const kind of usage.values.get(option)!) {
+    for (const kind of kinds) {
       const taken = open.splice(0, kind === 'rest' ? Infinity : 1);
       if (taken.length === 0) throw new Unclear(`the option ${option} of ${usage.name} has no value`);
       values.push(...taken.map((value) => ({ option, value, kind })));
@@ -329,10 +309,11 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
   /** `-la`, `-n5`, `-rn5`. */
   function readLetters(text: string): void {
     for (let at = 1; at < text.length; at++) {
-      const option = `-${text[at]}`;
-      if (usage.letters.includes(text[at]!)) options.add(option);
-      else if (usage.values.has(option)) return takeValues(option, text.slice(at + 1) || undefined);
-      else throw new Unclear(`the option ${option} of ${usage.name} is not known`);
+      const [option, rest] = [`-${text[at]}`, text.slice(at + 1)];
+      if (!usage.letters.includes(text[at]!) && !(usage.options.has(`${option}=`) && /^\d*$/.test(rest)))
+        return take(option, rest || undefined);
+      options.add(option);
+      if (!usage.letters.includes(text[at]!)) return;
     }
   }
 }

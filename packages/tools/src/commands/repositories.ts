@@ -1,7 +1,7 @@
 /* Repositories in the working folder: what git tracks, and whether it may find settings that run programs. */
+import { readFileSync } from 'node:fs';
 import path from 'node:path/posix';
-import { changesIn, joined, type Scope } from './scope.ts';
-import { Unclear, type Files } from './words.ts';
+import { changesIn, entriesBelow, placesOf, statsOf, Unclear, type Scope } from './scope.ts';
 
 interface IndexEntry {
   readonly name: string;
@@ -12,13 +12,22 @@ interface IndexEntry {
   readonly seconds: number;
 }
 
-/** What git tracks in a folder. */
-function trackedIn(folder: string, files: Files): readonly IndexEntry[] {
+const MAX_BYTES = 32 * 1024 * 1024;
+
+/** The bytes of a file, empty if there is none. */
+function bytesOf(file: string, scope: Scope): Buffer {
+  const stats = statsOf(file, scope);
+  if (!stats?.isFile()) return Buffer.alloc(0);
+  if (stats.size > MAX_BYTES) throw new Unclear(`${file} is too large to be looked at`);
+  return readFileSync(file);
+}
+
+/** What git tracks in the folder of the command. */
+function trackedFiles(root: string, scope: Scope): readonly IndexEntry[] {
   // In a worktree, .git is a file that names a folder.
-  const named = /^gitdir: (.+)$/m.exec(files.bytesOf(`${folder}/.git`).toString())?.[1] ?? '.git';
-  const index = files.bytesOf(path.resolve(folder, named, 'index'));
-  if (index.length === 0) return [];
-  const entries = entriesOf(index, 20) ?? entriesOf(index, 32);
+  const named = /^gitdir: (.+)$/m.exec(bytesOf(`${root}/.git`, scope).toString())?.[1] ?? '.git';
+  const index = bytesOf(path.resolve(root, named, 'index'), scope);
+  const entries = index.length === 0 ? [] : (entriesOf(index, 20) ?? entriesOf(index, 32));
   if (!entries) throw new Unclear('the index of git is not understood');
   return entries;
 }
@@ -56,18 +65,13 @@ function entriesOf(index: Buffer, hashBytes: number): readonly IndexEntry[] | un
   return entries;
 }
 
-/** Without .gitmodules in the folder, git reads the one of the index or of the last commit. */
-function mayHaveModules(folder: string, files: Files): boolean {
-  return trackedIn(folder, files).some((one) => one.isRepository || one.name.toLowerCase() === '.gitmodules');
-}
-
 /** Whether it is in another repository than that of the command, or behind a link. */
-function isElsewhere(base: string, { folder, files }: Scope): boolean {
-  const relative = base.startsWith('/') ? path.relative(folder!, base) : base;
+function isElsewhere(base: string, scope: Scope): boolean {
+  const relative = base.startsWith('/') ? path.relative(scope.root!, base) : base;
   const parts = relative.split('/').filter((part) => part !== '' && part !== '.');
   return parts.some((part, at) => {
-    const place = [folder, ...parts.slice(0, at + 1)].join('/');
-    return part === '..' || files.kindOf(place) === 'link' || files.kindOf(`${place}/.git`) !== undefined;
+    const place = [scope.root, ...parts.slice(0, at + 1)].join('/');
+    return part === '..' || statsOf(place, scope)?.isSymbolicLink() || statsOf(`${place}/.git`, scope);
   });
 }
 
@@ -76,12 +80,26 @@ const STAYS = /^(blame|branch|clean|fetch|grep|log|ls-files|push|remote|rev-pars
 
 /** Whether git may find settings that run programs. `isChange`: the command brings commits, which have settings of submodules too. */
 export function mayEnterRepository(verb: string, isChange: boolean, scope: Scope): boolean {
-  const { folder, folders, files, found } = scope;
-  if (folder === undefined) return false;
-  if (files.kindOf(`${folder}/.gitmodules`) !== undefined || mayHaveModules(folder, files)) return true;
-  if (folders.some((base) => isElsewhere(base, scope))) return true;
+  const { root, found } = scope;
+  if (root === undefined) return false;
+  // Without .gitmodules in the folder, git reads the one of the index or of the last commit.
+  const mayHaveModules = trackedFiles(root, scope).some(
+    (one) => one.isRepository || one.name.toLowerCase() === '.gitmodules',
+  );
+  if (mayHaveModules || statsOf(`${root}/.gitmodules`, scope)) return true;
+  if (scope.folders.some((base) => isElsewhere(base, scope))) return true;
   if (STAYS.test(verb) || (!isChange && !found.newRepositories)) return false;
-  return found.newRepositories === 'unpacked' || files.hasRepositoryBelow(folder);
+  return found.newRepositories === 'unpacked' || hasRepositoryBelow(root, scope);
+}
+
+function hasRepositoryBelow(root: string, scope: Scope): boolean {
+  if (scope.found.hasRepositoryBelow === undefined) {
+    scope.found.hasRepositoryBelow = false;
+    // Looking for one name takes less than what other entries are read for.
+    for (const { file, isRepository } of entriesBelow(root, scope, undefined, 1 / 30))
+      if (isRepository && file !== `${root}/.git`) scope.found.hasRepositoryBelow = true;
+  }
+  return scope.found.hasRepositoryBelow;
 }
 
 /**
@@ -89,16 +107,17 @@ export function mayEnterRepository(verb: string, isChange: boolean, scope: Scope
  * the index, so that those that are as they were are not printed.
  */
 export function demandNoPrivate(paths: readonly string[], isChangeOnly: boolean, scope: Scope): void {
-  const { folder, folders, files } = scope;
-  if (folder === undefined) return;
-  const named = paths.flatMap((one) => folders.map((base) => path.resolve(folder, joined(base, one))));
+  const { root } = scope;
+  if (root === undefined) return;
+  const named = paths.flatMap((one) => placesOf(one, scope)).map((one) => path.resolve(one));
   const isUnchanged = isChangeOnly && changesIn(scope).startsWith('0 ');
-  for (const { name, size, seconds } of trackedIn(folder, files)) {
-    const file = `${folder}/${name}`;
+  for (const { name, size, seconds } of trackedFiles(root, scope)) {
+    const file = `${root}/${name}`;
     const isNamed = paths.length === 0 || named.some((one) => /[*?[\\]/.test(one) || `${file}/`.startsWith(`${one}/`));
     // What is named exactly is judged as a path.
     if (!isNamed || named.includes(file) || !scope.isPrivate(file)) continue;
-    if (isUnchanged && files.isUnchanged(file, size, seconds)) continue;
+    const stats = isUnchanged ? statsOf(file, scope) : undefined;
+    if (stats?.size === size && Math.floor(stats.mtimeMs / 1000) === seconds) continue;
     throw new Unclear(`it would print ${name}, which is private`);
   }
 }

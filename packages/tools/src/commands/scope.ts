@@ -1,14 +1,26 @@
 /* What a part of a command sees, and what was found about it: programs, paths and addresses. */
+import { lstatSync, readdirSync, type Dirent, type Stats } from 'node:fs';
+import path from 'node:path/posix';
 import type { CommandFacts, Program } from '@treadle/core/policy';
-import { Unclear, type Budget, type Files, type Value } from './words.ts';
 
-export interface Surroundings {
-  /** The folder that the command runs in, absolute. */
-  readonly folder: string | undefined;
-  readonly files: Files;
-  readonly budget: Budget;
-  /** Whether a path is private, given absolute. */
-  isPrivate(file: string): boolean;
+/** Why a command is not in the grammar that is known completely. Ends the analysis: people are asked. */
+export class Unclear extends Error {}
+
+/** The analysis has to list folders, which may take long. It starts again where that harms nobody. */
+export class NeedsFiles extends Error {}
+
+/** What one command may still cost, in all of its parts together: words, walks, entries of folders, guesses. */
+export interface Budget {
+  steps: number;
+}
+
+export function newBudget(): Budget {
+  return { steps: 10_000 };
+}
+
+export function spend(budget: Budget, count: number): void {
+  budget.steps -= count;
+  if (budget.steps < 0) throw new Unclear('it has too many parts');
 }
 
 /** What was found in all parts of the command. */
@@ -20,15 +32,23 @@ interface Findings {
   linker?: string;
   /** Where git looks for repositories inside may have changed: by itself, or because an archive or .gitmodules leads to some. */
   newRepositories?: 'named' | 'unpacked';
+  hasRepositoryBelow?: boolean;
 }
 
-export interface Scope extends Surroundings {
+export interface Scope {
+  /** The folder of the command, absolute. */
+  readonly root: string | undefined;
+  readonly budget: Budget;
+  /** Folders may be listed. */
+  readonly mayList: boolean;
+  /** Whether a path is private, given absolute. */
+  isPrivate(file: string): boolean;
   readonly found: Findings;
   /** Folders that it may run in: absolute, or as seen from the one of the command. */
   readonly folders: readonly string[];
   readonly variables: ReadonlyMap<string, Value>;
-  /** Names of variables that are assigned at one place only. */
-  readonly once: ReadonlySet<string>;
+  /** What assigns each variable of this code. */
+  readonly assigned: Map<string, object>;
   /** The shell may not be bash. */
   readonly posix: boolean;
   /** Standard input is redirected. */
@@ -37,24 +57,23 @@ export interface Scope extends Surroundings {
   readonly depth: number;
 }
 
+/** What a variable holds. `isMatch`: the name of a file, which may be another one when the command runs. */
+export interface Value {
+  readonly text: string;
+  readonly isMatch: boolean;
+}
+
 const MAX_DEPTH = 12;
 const MAX_FOLDERS = 16;
 
-export function firstScope(around: Surroundings, posix: boolean): Scope {
+export function firstScope(around: Pick<Scope, 'root' | 'budget' | 'mayList' | 'isPrivate' | 'posix'>): Scope {
   const found = { programs: new Map(), touches: new Map(), urls: new Set<string>() };
-  return { ...around, found, folders: [''], variables: new Map(), once: new Set(), posix, hasInput: false, depth: 0 };
+  return { ...around, found, folders: [''], variables: new Map(), assigned: new Map(), hasInput: false, depth: 0 };
 }
 
 export function deeper(scope: Scope): Scope {
   if (scope.depth >= MAX_DEPTH) throw new Unclear('it is nested too deeply');
   return { ...scope, depth: scope.depth + 1 };
-}
-
-/** What is certain of a scope, in the folders of two others. */
-export function inEither(certain: Scope, one: Scope, other: Scope): Scope {
-  const folders = [...new Set([...one.folders, ...other.folders])];
-  if (folders.length > MAX_FOLDERS) throw new Unclear('it changes the folder too often');
-  return { ...certain, folders };
 }
 
 /** Assignments that change nothing but what a program prints, or how much it does. */
@@ -70,6 +89,13 @@ export function inFolder(folder: string, scope: Scope): Scope {
   touch('read', folder, scope);
   if (/(^|\/)\.\.(\/|$)/.test(folder)) throw new Unclear('it is not known where .. leads after a change of the folder');
   return { ...scope, folders: scope.folders.map((base) => joined(base, folder)) };
+}
+
+/** What is certain of a scope, in the folders of two others. */
+export function inEither(certain: Scope, one: Scope, other: Scope): Scope {
+  const folders = [...new Set([...one.folders, ...other.folders])];
+  if (folders.length > MAX_FOLDERS) throw new Unclear('it changes the folder too often');
+  return { ...certain, folders };
 }
 
 /** As if it could also run in the folder of the command, where git is at the top of its repository. */
@@ -105,47 +131,83 @@ export function changesIn({ found: { touches, linker, newRepositories } }: Scope
   return `${writes.length} ${linker} ${newRepositories}`;
 }
 
+/* Files. They are looked up now. `..` is left to the system, because it may follow a link. */
+
+/** Where a path may be; none if the folder of the command is not known. */
+export function placesOf(file: string, { root, folders }: Scope): readonly string[] {
+  return root === undefined ? [] : folders.map((base) => joined(root, joined(base, file)));
+}
+
+/** Undefined if nothing is there. */
+export function statsOf(place: string, { budget }: Scope): Stats | undefined {
+  spend(budget, 1);
+  try {
+    return lstatSync(place, { throwIfNoEntry: false });
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOTDIR') return undefined;
+    throw new Unclear(`${place} cannot be looked up`);
+  }
+}
+
 export function kindOf(file: string, scope: Scope): 'file' | 'folder' | 'link' | 'none' | 'unknown' {
-  const kinds = placesOf(file, scope).map((place) => scope.files.kindOf(place) ?? 'none');
-  return kinds.length > 0 && kinds.every((kind) => kind === kinds[0]) ? kinds[0]! : 'unknown';
+  const [kind = 'unknown', ...others] = placesOf(file, scope).map((place) => {
+    const found = statsOf(place, scope);
+    return !found ? 'none' : found.isSymbolicLink() ? 'link' : found.isDirectory() ? 'folder' : 'file';
+  });
+  return others.every((other) => other === kind) ? kind : 'unknown';
 }
 
-/** Where a path may lead; none if that is not known. `..` is left to the system, because it may follow a link. */
-function placesOf(file: string, { folder, folders }: Scope): string[] {
-  return folder === undefined ? [] : folders.map((base) => joined(folder, joined(base, file)));
+/** None if it is no folder. `share`: of a step for each. */
+export function entriesIn(place: string, { mayList, budget }: Scope, share = 0.5): readonly Dirent[] {
+  if (!mayList) throw new NeedsFiles();
+  let entries: Dirent[] = [];
+  try {
+    entries = readdirSync(place, { withFileTypes: true });
+  } catch {}
+  spend(budget, (entries.length + 10) * share);
+  return entries;
 }
 
-/** Reads everything below. Where private files are, people decide: the command does not name them, and a sandbox hides them. */
-export function touchTree(
-  file: string,
+/** Files and folders below, without what is in repositories and behind links. */
+export function* entriesBelow(
+  place: string,
   scope: Scope,
-  isRead: (name: string, isFolder: boolean) => boolean = () => true,
-): void {
+  isWanted: (name: string, isFolder: boolean) => boolean = () => true,
+  share?: number,
+): Generator<{ readonly file: string; readonly isFolder: boolean; readonly isRepository: boolean }> {
+  const open = [place];
+  for (const folder of open)
+    for (const entry of entriesIn(folder, scope, share)) {
+      const [file, isFolder] = [joined(folder, entry.name), entry.isDirectory()];
+      if (!isWanted(entry.name, isFolder)) continue;
+      const isRepository = entry.name.toLowerCase() === '.git';
+      yield { file, isFolder, isRepository };
+      if (isFolder && !isRepository) open.push(file);
+    }
+}
+
+/** Reports everything below. Where private files are, people decide: the command does not name them, and a sandbox hides them. */
+export function touchTree(file: string, scope: Scope, isRead?: (name: string, isFolder: boolean) => boolean): void {
   touch('read', file, scope);
   if (['file', 'none'].includes(kindOf(file, scope))) return;
-  if (scope.folder === undefined) throw new Unclear(`it is not known what is below ${file}`);
-  const open = [file];
+  if (scope.root === undefined) throw new Unclear(`it is not known what is below ${file}`);
   let repository: string | undefined;
-  for (let next = open.pop(); next !== undefined; next = open.pop())
-    for (const place of placesOf(next, scope)) {
-      if (/\/\.git(\/|$)/i.test(place)) {
-        repository ??= next;
-        continue;
+  for (const place of placesOf(file, scope)) {
+    if (/\/\.git(\/|$)/i.test(place)) repository = file;
+    else
+      for (const one of entriesBelow(place, scope, isRead)) {
+        const name = joined(file, path.relative(place, one.file));
+        if (one.isFolder && one.isRepository) repository = name;
+        else if (!one.isFolder && scope.isPrivate(one.file))
+          throw new Unclear(`it would read ${name}, which is private`);
       }
-      for (const { name, isFolder } of scope.files.namesIn(place)) {
-        if (!isRead(name, isFolder)) continue;
-        const below = joined(next, name);
-        if (isFolder) open.push(below);
-        else if (scope.isPrivate(`${place}/${name}`)) throw new Unclear(`it would read ${below}, which is private`);
-      }
-    }
+  }
   if (repository !== undefined) throw new Unclear(`it would read ${repository}, which may have keys`);
 }
 
 /** Whether nothing is there, or a folder without entries. */
 export function isEmpty(file: string, scope: Scope): boolean {
-  const places = kindOf(file, scope) === 'folder' ? placesOf(file, scope) : [];
-  return places.length === 0
-    ? kindOf(file, scope) === 'none'
-    : places.every((one) => scope.files.namesIn(one).length === 0);
+  const kind = kindOf(file, scope);
+  const isFolder = kind === 'folder' && placesOf(file, scope).every((place) => entriesIn(place, scope).length === 0);
+  return kind === 'none' || isFolder;
 }
