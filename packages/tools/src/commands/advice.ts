@@ -4,35 +4,32 @@
  * for what a text might mean, and never for certainty, so it is advice: a wall is a sandbox.
  */
 import path from 'node:path/posix';
-import { compileGlob, matchesGlob, type CommandFacts, type Program } from '@treadle/core/policy';
+import { compileGlob, matchesGlob, type CommandFacts } from '@treadle/core/policy';
 import {
   forEachChild,
   parse,
   type Command,
   type ParsedScript,
-  type Statement,
   type SyntaxNode,
   type Word,
   type WordPart,
 } from 'unbash';
 import { namesIn } from './effects.ts';
-import { spend, Unclear, type Budget } from './scope.ts';
+import { factsOf, newFindings, spend, Unclear, type Budget, type Findings } from './scope.ts';
 
 export type Guesses = Omit<CommandFacts, 'unclear' | 'unchecked'>;
 
 interface Search {
   readonly folder: string | undefined;
   readonly budget: Budget;
-  readonly programs: Map<string, Program>;
-  readonly touches: Map<string, CommandFacts['touches'][number]>;
-  readonly urls: Set<string>;
+  readonly found: Findings;
   /** What variables might hold. */
   readonly values: Map<string, readonly string[]>;
   /** What programs might find on their standard input. */
   readonly inputs: string[];
   /** Folders that the command changes to. */
   readonly bases: string[];
-  destructive: string | undefined;
+  destructive?: string | undefined;
   depth: number;
 }
 
@@ -45,64 +42,54 @@ const MAX_TEXTS = 16;
 
 /** Throws `Unclear` if there is too much to look at. */
 export function guessCommand(script: ParsedScript, folder: string | undefined, budget: Budget): Guesses {
-  const search: Search = {
-    folder,
-    budget,
-    programs: new Map(),
-    touches: new Map(),
-    urls: new Set(),
-    values: new Map([['HOME', ['~']]]),
-    inputs: [],
-    bases: [],
-    destructive: undefined,
-    depth: 0,
-  };
-  visitScript(script, search);
-  const { programs, touches, urls, destructive } = search;
-  return {
-    programs: [...programs.values()],
-    touches: [...touches.values()],
-    urls: [...urls],
-    ...(destructive !== undefined && { destructive }),
-  };
+  const found = newFindings();
+  const search: Search = { folder, budget, found, values: new Map([['HOME', ['~']]]), inputs: [], bases: [], depth: 0 };
+  visitCode(script, search);
+  return { ...factsOf(found), ...(search.destructive !== undefined && { destructive: search.destructive }) };
 }
 
-function visitScript(script: ParsedScript, search: Search): void {
-  collectValues(script, search);
-  visit(script, search);
-  if (isForkBomb(script)) search.destructive ??= 'it starts itself or other processes without end (a fork bomb)';
-}
-
-function visitCode(code: string, search: Search): void {
+function visitCode(script: ParsedScript, search: Search): void {
   if (++search.depth > MAX_DEPTH) throw new Unclear('it is nested too deeply');
-  visitScript(parse(code), search);
+  const nodes = nodesIn(script);
+  spend(search.budget, nodes.length);
+  for (const node of nodes) collectTexts(node, search);
+  for (const node of nodes) {
+    if (node.type === 'Command') {
+      const args = node.args.map((arg) => (arg.type === 'Word' ? textsOf(arg, search) : [arg.text]));
+      for (const name of node.name ? textsOf(node.name, search) : []) if (name !== '') visitProgram(name, args, search);
+    } else if (node.type === 'Redirect' && node.target && !node.operator.includes('&'))
+      for (const text of textsOf(node.target, search)) touch(node.operator === '<' ? 'read' : 'write', text, search);
+  }
+  if (isForkBomb(nodes)) search.destructive ??= 'it starts itself or other processes without end (a fork bomb)';
   search.depth--;
 }
 
-function collectValues(node: SyntaxNode, search: Search): void {
-  const texts = (words: readonly Word[] = []): string[] => words.flatMap((word) => textsOf(word, search));
+function nodesIn(node: SyntaxNode, found: SyntaxNode[] = []): readonly SyntaxNode[] {
+  found.push(node);
+  forEachChild(node, (child) => void nodesIn(child, found));
+  return found;
+}
+
+function collectTexts(node: SyntaxNode, search: Search): void {
   const { values, inputs } = search;
+  const texts = (words: readonly Word[] = []): string[] => words.flatMap((word) => textsOf(word, search));
   const assign = (name: string, words?: readonly Word[]): unknown =>
     values.set(name, [...(values.get(name) ?? []), ...texts(words)].slice(0, MAX_TEXTS));
   if (node.type === 'Assignment' && node.value.type === 'Word') assign(node.name, [node.value]);
   else if (node.type === 'For' || node.type === 'Select') assign(node.name.text, node.wordlist);
   else if (node.type === 'HereDoc') inputs.push(node.body.text);
   else if (node.type === 'HereString') inputs.push(...texts(node.target && [node.target]));
-  else if (node.type === 'Command') inputs.push(printedBy(node) ?? '');
-  forEachChild(node, (child) => collectValues(child, search));
+  else if (node.type === 'Command') inputs.push(printedBy(node));
 }
 
-function visit(node: SyntaxNode, search: Search): void {
-  spend(search.budget, 1);
-  if (node.type === 'Command') visitCommand(node, search);
-  if (node.type === 'Redirect' && node.target && !node.operator.includes('&'))
-    for (const text of textsOf(node.target, search)) touchPath(node.operator === '<' ? 'read' : 'write', text, search);
-  forEachChild(node, (child) => visit(child, search));
+function printedBy({ name, args }: Command): string {
+  const isPrinter = name?.text === 'echo' || name?.text === 'printf';
+  return isPrinter ? args.map((arg) => (arg.type === 'Word' ? arg.value : arg.text)).join(' ') : '';
 }
 
-function touchPath(type: 'read' | 'write', file: string, search: Search): void {
+function touch(type: 'read' | 'write', file: string, search: Search): void {
   if (file === '') return;
-  search.touches.set(`${type} ${file}`, { type, path: file });
+  search.found.touches.set(`${type} ${file}`, { type, path: file });
   if (type === 'write') for (const one of placesOf(file, search)) search.destructive ??= destructiveWrite(one);
 }
 
@@ -113,46 +100,39 @@ function placesOf(text: string, { folder, bases }: Search): string[] {
   return [text, ...bases.map((base) => `${base}/${text}`), ...(isAbove ? [path.resolve(folder, text)] : [])];
 }
 
-function visitCommand({ name, args }: Command, search: Search): void {
-  const texts = args.map((arg) => (arg.type === 'Word' ? textsOf(arg, search) : [arg.text]));
-  for (const text of name ? textsOf(name, search) : []) if (text !== '') visitProgram(text, texts, search);
-}
-
 function visitProgram(name: string, args: readonly (readonly string[])[], search: Search): void {
   spend(search.budget, 1 + args.length);
+  const { found, inputs, bases } = search;
   const base = path.basename(name);
   const given = args.map((texts) => (texts.length === 1 ? texts[0] : undefined));
-  search.programs.set(JSON.stringify([name, given]), { name, args: given });
-  if (base === 'cd' || base === 'pushd') search.bases.push(...(args.find(([text]) => !text?.startsWith('-')) ?? ['~']));
+  found.programs.set(JSON.stringify([name, given]), { name, args: given });
+  if (base === 'cd' || base === 'pushd') bases.push(...(args.find(([text]) => !text?.startsWith('-')) ?? ['~']));
   const candidates = args.map((texts) => texts.flatMap((text) => placesOf(text, search)));
-  if (base === 'xargs') candidates.push(search.inputs.flatMap((one) => one.trim().split(/\s+/)));
+  if (base === 'xargs') candidates.push(inputs.flatMap((one) => one.trim().split(/\s+/)));
   search.destructive ??= destructiveProgram(base, candidates);
   const written = /^(tee|touch|truncate)$/.test(base) ? 0 : /^(cp|mv|ln|install|rsync)$/.test(base) ? -1 : Infinity;
   for (const file of candidates.slice(written).flat()) search.destructive ??= destructiveWrite(file);
-  if (!/^(echo|printf)$/.test(base)) for (const text of args.flat()) readParts(text, search);
+  if (!/^(echo|printf)$/.test(base))
+    for (const part of args.flat().flatMap((text) => [text, ...text.split(/[=@,:]+/)])) {
+      const { paths, urls } = part.length < 4096 ? namesIn(part) : { paths: [], urls: [] };
+      for (const file of paths) touch('read', file, search);
+      for (const url of urls) found.urls.add(url);
+    }
   const codes = args.flat().filter((text) => /\s/.test(text));
-  if (SHELLS.test(base)) codes.push(...search.inputs.splice(0));
+  if (SHELLS.test(base)) codes.push(...inputs.splice(0));
   if (TAKES_CODE.test(base)) codes.push(args.map(([text = '']) => text).join(' '));
-  if (SHELLS.test(base) || TAKES_CODE.test(base)) for (const code of codes) visitCode(code, search);
+  if (SHELLS.test(base) || TAKES_CODE.test(base)) for (const code of codes) visitCode(parse(code), search);
   const at = WRAPPERS.test(base) ? args.findIndex((texts) => texts.some((text) => /^[a-z/]/.test(text))) : -1;
   for (const [index, texts] of args.slice(0, at + 1).entries())
     for (const text of texts)
       if (/^[\w./][\w./-]*$/.test(text)) visitProgram(text, candidates.slice(index + 1), search);
 }
 
-function readParts(text: string, search: Search): void {
-  for (const part of new Set([text, ...text.split(/[=@,:]+/)])) {
-    const { paths, urls } = part.length < 4096 ? namesIn(part) : { paths: [], urls: [] };
-    for (const file of paths) touchPath('read', file, search);
-    for (const url of urls) search.urls.add(url);
-  }
-}
-
 /* What words might become */
 
-function textsOf(word: Word, search: Search): readonly string[] {
+function textsOf({ parts, value }: Word, search: Search): readonly string[] {
   spend(search.budget, 1);
-  return word.parts ? [...new Set(combined(word.parts, search))] : [word.value];
+  return parts ? [...new Set(combined(parts, search))] : [value];
 }
 
 function combined(parts: readonly WordPart[], search: Search): readonly string[] {
@@ -166,36 +146,21 @@ function combined(parts: readonly WordPart[], search: Search): readonly string[]
 }
 
 function partTexts(part: WordPart, search: Search): readonly string[] {
-  switch (part.type) {
-    case 'DoubleQuoted':
-    case 'LocaleString':
-      return combined(part.parts, search);
-    case 'SimpleExpansion':
-      return ['', ...(search.values.get(part.text.slice(1)) ?? [])];
-    case 'ParameterExpansion': {
-      const { operation, parameter } = part;
-      const values = ['', ...(search.values.get(parameter) ?? [])];
-      if (operation?.type === 'Default') values.push(...textsOf(operation.operand, search));
-      // The first letter of a path.
-      return operation?.type === 'Slice' ? [...values, '/'] : values;
-    }
-    case 'CommandExpansion': {
-      const command = part.script?.commands[0]?.command;
-      return ['', (command?.type === 'Command' ? printedBy(command) : undefined) ?? ''];
-    }
-    case 'BraceExpansion':
-      return /^\{([^{}]*,[^{}]*)\}$/.exec(part.text)?.[1]?.split(',').slice(0, MAX_TEXTS) ?? [part.text];
-    case 'ProcessSubstitution':
-    case 'ArithmeticExpansion':
-      return [''];
-    default:
-      return ['value' in part ? part.value : part.text];
+  const { type, text } = part;
+  if (type === 'DoubleQuoted' || type === 'LocaleString') return combined(part.parts, search);
+  if ('value' in part) return [part.value];
+  if (type === 'CommandExpansion') {
+    const command = part.script?.commands[0]?.command;
+    return ['', command?.type === 'Command' ? printedBy(command) : ''];
   }
-}
-
-function printedBy({ name, args }: Command): string | undefined {
-  if (name?.text !== 'echo' && name?.text !== 'printf') return undefined;
-  return args.map((arg) => (arg.type === 'Word' ? arg.value : arg.text)).join(' ');
+  const [, name, rest = ''] = /^\$\{?[!#]?(\w+)([^]*?)\}?$/.exec(text) ?? [];
+  if (name === undefined)
+    return /^[$<>]/.test(text)
+      ? ['']
+      : (/^\{([^{}]*,[^{}]*)\}$/.exec(text)?.[1]?.split(',').slice(0, MAX_TEXTS) ?? [text]);
+  // The value of a variable, and its default. A part of it may be the first letter of a path.
+  const more = /^:?[-=+]/.test(rest) ? rest.replace(/^:?[-=+]/, '') : rest.startsWith(':') ? '/' : '';
+  return [...new Set(['', ...(search.values.get(name) ?? []), more])];
 }
 
 /* Forms that destroy a machine or that survive the run */
@@ -225,14 +190,10 @@ function destructiveWrite(file: string): string | undefined {
 }
 
 function resolveText(file: string): string {
-  let [last, resolved] = ['', path.normalize(file)];
-  while (resolved !== last && resolved.startsWith('/')) {
-    last = resolved;
-    resolved = path.normalize(
-      `/${resolved.replace(/^\/proc\/(self|thread-self|\d+|\$\$)(\/task\/\d+)?\/(root|cwd)(?=\/|$)/, '')}`,
-    );
-  }
-  return resolved.replace(/(?<=.)\/+$/, '');
+  const resolved = path
+    .normalize(file)
+    .replace(/^(\/proc\/(self|thread-self|\d+|\$\$)(\/task\/\d+)?\/(root|cwd)(?=\/|$))+/, '/');
+  return path.normalize(resolved).replace(/(?<=.)\/+$/, '');
 }
 
 /** Whether a path is a folder of the system or a home folder, or everything in one. A glob counts if it could match one. */
@@ -273,45 +234,33 @@ function destructiveProgram(name: string, candidates: readonly (readonly string[
 }
 
 /** Functions that start themselves, a shell that starts itself, and endless loops that start processes without waiting. */
-function isForkBomb(script: SyntaxNode): boolean {
-  const calls = new Map<string, ReadonlySet<string>>();
-  let isFound = false;
-  const visitNode = (node: SyntaxNode): void => {
-    if (node.type === 'Function') calls.set(node.name.text, contentsOf(node));
-    if (node.type === 'Statement' && node.background && commandName(node) === '$0') isFound = true;
-    const isEndless =
-      (node.type === 'While' && /^(true|:|false)$/.test(commandName(node.clause.commands[0]) ?? '')) ||
-      (node.type === 'ArithmeticFor' && !node.test);
-    if (isEndless && 'body' in node && 'commands' in node.body) {
-      const { commands } = node.body;
-      const waits = commands.some((one) => !one.background && WAITS.test(commandName(one) ?? ''));
-      isFound ||= !waits && commands.some(({ background }) => background);
-    }
-    forEachChild(node, visitNode);
+function isForkBomb(nodes: readonly SyntaxNode[]): boolean {
+  const nameOf = (node: SyntaxNode): string | undefined => {
+    const command = node.type === 'Statement' ? node.command : node;
+    return command.type === 'Command' ? command.name?.text : undefined;
   };
-  visitNode(script);
-  const isBomb = (name: string): boolean => {
+  const isAsync = (node: SyntaxNode): boolean =>
+    node.type === 'Statement' ? node.background === true : node.type === 'Pipeline' && node.commands.length > 1;
+  /** What each function starts, and `&` if some of it runs at the same time. */
+  const calls = new Map<string, ReadonlySet<string | undefined>>();
+  for (const node of nodes) {
+    if (node.type === 'Function')
+      calls.set(node.name.text, new Set(nodesIn(node.body).map((one) => (isAsync(one) ? '&' : nameOf(one)))));
+    if (node.type === 'Statement' && node.background && nameOf(node) === '$0') return true;
+    const isEndless =
+      (node.type === 'While' && /^(true|:|false)$/.test(nameOf(node.clause.commands[0]!) ?? '')) ||
+      (node.type === 'ArithmeticFor' && !node.test);
+    if (!isEndless || !('commands' in node.body)) continue;
+    const { commands } = node.body;
+    const waits = commands.some(
+      (one) => !one.background && /^(wait|sleep|read|break|exit|return)$/.test(nameOf(one) ?? ''),
+    );
+    if (!waits && commands.some(isAsync)) return true;
+  }
+  return [...calls.keys()].some((name) => {
     const reached = new Set(calls.get(name));
     // A set that grows while it is walked.
-    for (const called of reached) for (const next of calls.get(called) ?? []) reached.add(next);
+    for (const called of reached) for (const next of calls.get(called ?? '') ?? []) reached.add(next);
     return reached.has(name) && reached.has('&');
-  };
-  return isFound || [...calls.keys()].some(isBomb);
-}
-
-const WAITS = /^(wait|sleep|read|break|exit|return)$/;
-
-/** The programs of a function, and `&` if some of them run at the same time. */
-function contentsOf(body: SyntaxNode, names = new Set<string>()): ReadonlySet<string> {
-  forEachChild(body, (node) => {
-    if (node.type === 'Command' && node.name) names.add(node.name.value);
-    const isAsync = node.type === 'Statement' ? node.background : node.type === 'Pipeline' && node.commands.length > 1;
-    if (isAsync) names.add('&');
-    contentsOf(node, names);
   });
-  return names;
-}
-
-function commandName(statement: Statement | undefined): string | undefined {
-  return statement?.command.type === 'Command' ? statement.command.name?.text : undefined;
 }

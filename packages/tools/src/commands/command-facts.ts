@@ -8,7 +8,7 @@ import { runJob } from '../workers/run-job.ts';
 import { parse } from 'unbash';
 import { guessCommand, type Guesses } from './advice.ts';
 import { analyseCode } from './grammar.ts';
-import { firstScope, NeedsFiles, newBudget, Unclear } from './scope.ts';
+import { factsOf, firstScope, NeedsFiles, newBudget, Unclear } from './scope.ts';
 
 export interface CommandOptions {
   /** The folder that the command runs in, absolute. Without it, what depends on files is unclear. */
@@ -87,8 +87,7 @@ function analyse(command: string, options: CommandOptions, { mayList }: { readon
   const scope = firstScope({ root, budget, mayList, isPrivate, posix: shell === 'sh' });
   try {
     analyseCode(command, script, scope);
-    const { programs, touches, urls } = scope.found;
-    return { programs: [...programs.values()], touches: [...touches.values()], urls: [...urls] };
+    return factsOf(scope.found);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
     return { ...guesses, unclear: error.message, ...(readsPrivate !== undefined && { readsPrivate }) };

@@ -24,7 +24,7 @@ export function spend(budget: Budget, count: number): void {
 }
 
 /** What was found in all parts of the command. */
-interface Findings {
+export interface Findings {
   readonly programs: Map<string, Program>;
   readonly touches: Map<string, CommandFacts['touches'][number]>;
   readonly urls: Set<string>;
@@ -63,12 +63,27 @@ export interface Value {
   readonly isMatch: boolean;
 }
 
+export function newFindings(): Findings {
+  return { programs: new Map(), touches: new Map(), urls: new Set() };
+}
+
+export function factsOf({ programs, touches, urls }: Findings): Pick<CommandFacts, 'programs' | 'touches' | 'urls'> {
+  return { programs: [...programs.values()], touches: [...touches.values()], urls: [...urls] };
+}
+
 const MAX_DEPTH = 12;
 const MAX_FOLDERS = 16;
 
 export function firstScope(around: Pick<Scope, 'root' | 'budget' | 'mayList' | 'isPrivate' | 'posix'>): Scope {
-  const found = { programs: new Map(), touches: new Map(), urls: new Set<string>() };
-  return { ...around, found, folders: [''], variables: new Map(), assigned: new Map(), hasInput: false, depth: 0 };
+  return {
+    ...around,
+    found: newFindings(),
+    folders: [''],
+    variables: new Map(),
+    assigned: new Map(),
+    hasInput: false,
+    depth: 0,
+  };
 }
 
 export function deeper(scope: Scope): Scope {
