@@ -5,15 +5,7 @@
  */
 import path from 'node:path/posix';
 import { compileGlob, matchesGlob, type CommandFacts } from '@treadle/core/policy';
-import {
-  forEachChild,
-  parse,
-  type Command,
-  type ParsedScript,
-  type SyntaxNode,
-  type Word,
-  type WordPart,
-} from 'unbash';
+import { forEachChild, parse, type Command, type SyntaxNode, type Word, type WordPart } from 'unbash';
 import { namesIn } from './effects.ts';
 import { factsOf, newFindings, spend, Unclear, type Budget, type Findings } from './scope.ts';
 
@@ -41,16 +33,16 @@ const MAX_DEPTH = 12;
 const MAX_TEXTS = 16;
 
 /** Throws `Unclear` if there is too much to look at. */
-export function guessCommand(script: ParsedScript, folder: string | undefined, budget: Budget): Guesses {
+export function guessCommand(command: string, folder: string | undefined, budget: Budget): Guesses {
   const found = newFindings();
   const search: Search = { folder, budget, found, values: new Map([['HOME', ['~']]]), inputs: [], bases: [], depth: 0 };
-  visitCode(script, search);
+  visitCode(command, search);
   return { ...factsOf(found), ...(search.destructive !== undefined && { destructive: search.destructive }) };
 }
 
-function visitCode(script: ParsedScript, search: Search): void {
+function visitCode(code: string, search: Search): void {
   if (++search.depth > MAX_DEPTH) throw new Unclear('it is nested too deeply');
-  const nodes = nodesIn(script);
+  const nodes = nodesIn(parse(code));
   spend(search.budget, nodes.length);
   for (const node of nodes) collectTexts(node, search);
   for (const node of nodes) {
@@ -121,7 +113,7 @@ function visitProgram(name: string, args: readonly (readonly string[])[], search
   const codes = args.flat().filter((text) => /\s/.test(text));
   if (SHELLS.test(base)) codes.push(...inputs.splice(0));
   if (TAKES_CODE.test(base)) codes.push(args.map(([text = '']) => text).join(' '));
-  if (SHELLS.test(base) || TAKES_CODE.test(base)) for (const code of codes) visitCode(parse(code), search);
+  if (SHELLS.test(base) || TAKES_CODE.test(base)) for (const code of codes) visitCode(code, search);
   const at = WRAPPERS.test(base) ? args.findIndex((texts) => texts.some((text) => /^[a-z/]/.test(text))) : -1;
   for (const [index, texts] of args.slice(0, at + 1).entries())
     for (const text of texts)
@@ -237,7 +229,7 @@ function destructiveProgram(name: string, candidates: readonly (readonly string[
 function isForkBomb(nodes: readonly SyntaxNode[]): boolean {
   const nameOf = (node: SyntaxNode): string | undefined => {
     const command = node.type === 'Statement' ? node.command : node;
-    return command.type === 'Command' ? command.name?.text : undefined;
+    return command.type === 'Command' ? command.name?.value : undefined;
   };
   const isAsync = (node: SyntaxNode): boolean =>
     node.type === 'Statement' ? node.background === true : node.type === 'Pipeline' && node.commands.length > 1;

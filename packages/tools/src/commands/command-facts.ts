@@ -5,7 +5,6 @@
 import { privatePaths, type Analysers, type CommandFacts } from '@treadle/core/policy';
 import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
-import { parse } from 'unbash';
 import { guessCommand, type Guesses } from './advice.ts';
 import { analyseCode } from './grammar.ts';
 import { factsOf, firstScope, NeedsFiles, newBudget, Unclear } from './scope.ts';
@@ -58,14 +57,12 @@ async function inWorker(command: string, options: CommandOptions): Promise<Comma
 
 /** Throws `NeedsFiles` if folders have to be listed and must not be. */
 function analyse(command: string, options: CommandOptions, { mayList }: { readonly mayList: boolean }): CommandFacts {
-  const tooMuch = tooMuchText(command);
-  if (tooMuch !== undefined) return uncheckedFacts(tooMuch);
   const { folder: root, shell } = options;
   const budget = newBudget();
-  const script = parse(command);
   let guesses: Guesses;
   try {
-    guesses = guessCommand(script, root, budget);
+    checkLength(command);
+    guesses = guessCommand(command, root, budget);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
     return uncheckedFacts(error.message);
@@ -75,10 +72,8 @@ function analyse(command: string, options: CommandOptions, { mayList }: { readon
   let readsPrivate: string | undefined;
   let privateGlob: ReturnType<typeof privatePaths> | undefined;
   const isPrivate = (path: string): boolean => {
-    privateGlob ??= privatePaths(
-      { private: { paths: options.private ?? [] } },
-      root === undefined ? {} : { folder: root },
-    );
+    const rules = { private: { paths: options.private ?? [] } };
+    privateGlob ??= privatePaths(rules, root === undefined ? {} : { folder: root });
     const readable = options.readable?.find((one) => path.startsWith(`${one}/`));
     if (privateGlob({ path, ...(readable !== undefined && { readable }) }) === undefined) return false;
     readsPrivate ??= path;
@@ -86,7 +81,7 @@ function analyse(command: string, options: CommandOptions, { mayList }: { readon
   };
   const scope = firstScope({ root, budget, mayList, isPrivate, posix: shell === 'sh' });
   try {
-    analyseCode(command, script, scope);
+    analyseCode(command, scope);
     return factsOf(scope.found);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
@@ -98,19 +93,12 @@ function uncheckedFacts(unchecked: string): CommandFacts {
   return { programs: [], touches: [], urls: [], unchecked };
 }
 
-function tooMuchText(command: string): string | undefined {
+function checkLength(command: string): void {
   if (command.length > MAX_COMMAND_LENGTH)
-    return `it has ${command.length} characters, and at most ${MAX_COMMAND_LENGTH} are analysed`;
-  return mostOpen(command) > MAX_OPEN ? 'it is nested too deeply' : undefined;
-}
-
-function mostOpen(text: string): number {
+    throw new Unclear(`it has ${command.length} characters, and at most ${MAX_COMMAND_LENGTH} are analysed`);
   let open = 0;
-  let most = 0;
-  for (let at = 0; at < text.length; at++) {
-    const code = text.charCodeAt(at);
-    if (code === 0x28 || code === 0x7b) most = Math.max(most, ++open);
-    else if ((code === 0x29 || code === 0x7d) && open > 0) open--;
+  for (const [sign] of command.matchAll(/[(){}]/g)) {
+    open = Math.max(0, open + (/[({]/.test(sign) ? 1 : -1));
+    if (open > MAX_OPEN) throw new Unclear('it is nested too deeply');
   }
-  return most;
 }

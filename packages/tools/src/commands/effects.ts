@@ -7,6 +7,7 @@ import { demandNoPrivate } from './repositories.ts';
 import {
   checkSetting,
   isEmpty,
+  isPlain,
   joined,
   kindOf,
   note,
@@ -49,7 +50,7 @@ const SOURCE_FILES =
 /** What an argument means, by the names in the table. */
 export const KINDS: Readonly<Record<string, Use>> = {
   /** Nothing by itself: a pattern, a text, another program, what a rule looks at. */
-  ...each('text words rest command', () => {}),
+  ...each(['text', 'words', 'command'], () => {}),
   number: matching(/^[-+]?\d+(\.\d+)?[a-zA-Z]?$/),
   /** A plain word: a script, a branch. */
   name: matching(/^\w[\w.:@/+~^-]*$/),
@@ -77,7 +78,7 @@ export const KINDS: Readonly<Record<string, Use>> = {
   },
   /** One file: a folder would be searched. */
   file(text, call) {
-    if (text !== '-' && !['file', 'none'].includes(kindOf(text, call.scope)))
+    if (text !== '-' && !isPlain(text, call.scope))
       throw new Unclear(`it is not known which files of ${text} ${call.name} reads`);
     KINDS['read']!(text, call);
   },
@@ -182,7 +183,7 @@ export function namesIn(text: string): { readonly paths: readonly string[]; read
 
 export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void>> = {
   /** The first operand is a pattern, unless an option has it. */
-  ...each('grep rg', (call, { operands, options, values }) => {
+  ...each(['grep', 'rg'], (call, { operands, options, values }) => {
     const files = options.has('-e') || options.has('--files') ? operands : operands.slice(1);
     const isRg = call.name === 'rg';
     if (!isRg && !options.has('-r')) return files.forEach((file) => KINDS['read']!(file, call));
@@ -214,7 +215,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     }
     createsLinks(call);
   },
-  ...each('mv|git mv', (call, { operands }) => {
+  ...each(['mv', 'git mv'], (call, { operands }) => {
     const sources = operands.slice(0, -1);
     for (const source of sources) {
       touchTree(source, call.scope);
@@ -222,10 +223,10 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     }
     copyInto(call, operands);
     // A file that an earlier part of the command writes is not there yet, and is no link.
-    if (sources.some((source) => !['file', 'none'].includes(kindOf(source, call.scope)))) createsLinks(call);
+    if (sources.some((source) => !isPlain(source, call.scope))) createsLinks(call);
   }),
   /** An archive chooses the names of files, so it gets a folder without a repository and without our configuration. */
-  ...each('tar x|unzip', (call, { options, values }) => {
+  ...each(['tar x', 'unzip'], (call, { options, values }) => {
     if (options.has('-l')) return;
     const [folder, ...more] = values.flatMap(({ kind, value }) => (kind === 'write' ? value : []));
     if (folder === undefined || more.length > 0 || /^(\.?\/?)*$|\.\./.test(folder))
@@ -244,8 +245,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     if ((operands[0] ?? 'echo') !== 'echo') throw new Unclear('it is not known what xargs passes on');
     run(operands.length > 0 ? operands : ['echo']);
   },
-  find,
-  ...each('node python python3', ({ name }, { operands, options }) => {
+  ...each(['node', 'python', 'python3'], ({ name }, { operands, options }) => {
     if (operands.length === 0 && !options.has('--test') && !options.has('--version'))
       throw new Unclear(`${name} runs what it reads`);
   }),
@@ -257,13 +257,17 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     for (const file of files.length === 0 ? ['.'] : files)
       touchTree(file, scope, (name) => name !== '.git' && name !== 'node_modules');
   },
-  ...each('git log|git show|git diff', ({ name, scope }, { operands, options, before }) => {
+  ...each(['git log', 'git show', 'git diff'], ({ name, scope }, { operands, options, before }) => {
     const isDiff = name === 'git diff';
     const isSummary = name === 'git log' || [...options].some((one) => /^--(\w*stat|name-.*)$/.test(one));
     const isPath = (text: string, at: number): boolean => at >= before || kindOf(text, scope) !== 'none';
     const paths = operands.filter(isPath);
     // Outside a repository, and if one of the paths is, it compares all files of two folders.
-    if (isDiff && (operands.some((one) => /^\/|(^|\/)\.\.(\/|$)/.test(one)) || isOutside(scope)))
+    if (
+      isDiff &&
+      (operands.some((one) => /^\/|(^|\/)\.\.(\/|$)/.test(one)) ||
+        kindOf('.git', { ...scope, folders: [''] }) === 'none')
+    )
       for (const file of operands) if (kindOf(file, scope) !== 'none') touchTree(file, scope);
     // What is named by `COMMIT:FILE` is one file.
     if (operands.length > 0 && operands.every((text) => /.:./.test(text))) return;
@@ -278,12 +282,8 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   },
 };
 
-function each<T>(names: string, one: T): Record<string, T> {
-  return Object.fromEntries(names.split(names.includes('|') ? '|' : ' ').map((name) => [name, one]));
-}
-
-function isOutside(scope: Scope): boolean {
-  return kindOf('.git', { ...scope, folders: [''] }) === 'none';
+function each<T>(names: readonly string[], one: T): Record<string, T> {
+  return Object.fromEntries(names.map((name) => [name, one]));
 }
 
 function readSources(files: readonly string[], pattern: RegExp, scope: Scope): void {
@@ -306,7 +306,7 @@ function copyInto({ name, scope }: Call, operands: readonly string[]): void {
   const target = operands.at(-1);
   const sources = operands.slice(0, -1);
   if (target === undefined || sources.length === 0) throw new Unclear(`${name} has no target`);
-  const isFile = !/(^|\/)(\.\.?)?$/.test(target) && ['file', 'none'].includes(kindOf(target, scope));
+  const isFile = !/(^|\/)(\.\.?)?$/.test(target) && isPlain(target, scope);
   if (sources.length === 1 && isFile) return;
   for (const source of sources.map((one) => path.basename(one))) {
     if (/^\.{0,2}$/.test(source)) throw new Unclear(`it is not known what ${name} writes into ${target}`);
@@ -314,60 +314,61 @@ function copyInto({ name, scope }: Call, operands: readonly string[]): void {
   }
 }
 
-/** Roots, tests, and at most one action, which has to be the last. */
-function find(call: Call, { operands, options, values }: Parsed): void {
+/* Programs whose arguments have a form of their own. */
+
+const FIND_TEST = String.raw`-(?:(?:i?name|i?path|type|size|mtime|mmin|perm|printf)\0[^\0]*|(?:max|min)depth\0\d+|a|o|not|print0?|prune|empty|quit)\0|[()!]\0`;
+/** Roots, tests, and at most one action, which has to be the last. Each argument ends with NUL. */
+const FIND = new RegExp(
+  String.raw`^((?:[^-()!,\0][^\0]*\0)*)((?:${FIND_TEST})*)(-delete\0|-exec\0((?:(?![;+]\0)[^\0]*\0)+)[;+]\0)?$`,
+);
+
+function find(call: Call): void {
   const { args, scope, run } = call;
-  const named = values.flatMap(({ option, value }) => (/^-i?name$/.test(option) ? value : []));
-  const isPlain = named.length > 0 && named.every((name) => SOURCE_FILES.test(name));
-  const isBounded = isPlain && !['-o', '-not'].some((one) => options.has(one)) && !operands.includes('!');
-  const command = values.flatMap(({ kind, value }) => (kind === 'rest' ? value : []));
-  const [isDelete, isExec] = [options.has('-delete'), options.has('-exec')];
-  const isLast = isExec
-    ? command.findIndex((text) => /^[;+]$/.test(text)) === command.length - 1
-    : args.at(-1) === '-delete';
-  if (((isDelete || isExec) && !isLast) || args.includes('--')) throw new Unclear('find acts before its last test');
-  // What follows a comma is tested without what is before it.
-  const roots = args.findIndex((text) => /^[-()!,]/.test(text));
-  if (roots !== -1 && !operands.slice(roots).every((text) => /^[()!]$/.test(text)))
-    throw new Unclear('a test of find is not known');
-  for (const root of roots === 0 ? ['.'] : operands.slice(0, roots === -1 ? undefined : roots)) {
-    if (isDelete) KINDS[isBounded ? 'write' : 'remove']!(root, call);
-    if (!isExec) continue;
-    const isFile = values.some(({ option, value }) => option === '-type' && value === 'f');
-    if (!isFile || !isBounded || isDelete || command.some((text) => text !== '{}' && text.includes('{}')))
+  const [whole, roots = '', tests = '', action, command = ''] = FIND.exec([...args, ''].join('\0')) ?? [];
+  if (whole === undefined) throw new Unclear('a test of find is not known, or it acts before its last test');
+  const named = [...tests.matchAll(/(?<=^|\0)-i?name\0([^\0]*)/g)].map(([, name = '']) => name);
+  const isPlainName = named.length > 0 && named.every((name) => SOURCE_FILES.test(name));
+  const isBounded = isPlainName && !/(^|\0)(-o|-not|!)\0/.test(tests);
+  for (const root of roots === '' ? ['.'] : roots.slice(0, -1).split('\0')) {
+    KINDS['read']!(root, call);
+    if (action === '-delete\0') KINDS[isBounded ? 'write' : 'remove']!(root, call);
+    if (command === '') continue;
+    const words = command.slice(0, -1).split('\0');
+    const isFile = /(^|\0)-type\0f\0/.test(tests);
+    if (!isFile || !isBounded || words.some((text) => text !== '{}' && text.includes('{}')))
       throw new Unclear('it is not known which files find passes on: use -type f and -name with an ending');
     touchTree(root, scope, (name, isFolder) => (isFolder ? name !== '.git' : mayMatch(name, named)));
-    for (const name of named)
-      run(command.slice(0, -1).map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
+    for (const name of named) run(words.map((text) => (text === '{}' ? joined(root, `NAME${name.slice(1)}`) : text)));
   }
   if ([...scope.found.touches.values()].some((one) => one.type === 'write' && one.path.includes('/NAME.')))
     throw new Unclear('it is not known which files find changes');
 }
 
-/* Programs whose arguments have a form of their own. */
-
-export function env({ args, run }: Call): void {
-  const settings = args.slice(
-    0,
-    args.concat('').findIndex((text) => !/^\w+=/.test(text)),
-  );
+function env({ args, run }: Call): void {
+  const count = args.findIndex((text) => !/^\w+=/.test(text));
+  const settings = count === -1 ? args : args.slice(0, count);
   settings.forEach(checkSetting);
-  const rest = args.slice(settings.length);
-  if (rest[0]?.startsWith('-')) throw new Unclear('an option of env is not known');
-  if (rest.length > 0) run(rest);
+  if (args[settings.length]?.startsWith('-')) throw new Unclear('an option of env is not known');
+  if (count !== -1) run(args.slice(count));
 }
 
 /** `sh -c CODE`, `sh -n FILE`, `sh FILE ARGUMENTS`; also as the tools start a shell: `bash --norc -c -- CODE`. */
-export function shell(call: Call): void {
-  const { name, args, scope, code } = call;
-  const isBash = name === 'bash';
-  const [first = '-', ...rest] = isBash && args[0] === '--norc' ? args.slice(1) : args;
-  const [second, ...more] = first.endsWith('c') && rest[0] === '--' ? rest.slice(1) : rest;
-  if (!/^[-+]/.test(first)) {
-    KINDS['script']!(first, call);
-    for (const arg of rest) touchNamed(arg, call);
-  } else if (second === undefined || more.length > 0) throw new Unclear(`${name} runs code that is not known`);
-  else if (/^-[eu]*c$/.test(first)) code(second, { posix: !isBash });
-  else if (first === '-n') touch('read', second, scope);
-  else throw new Unclear(`the option ${first} of ${name} is not known`);
+const SHELL =
+  /^(?:bash\0--norc|(?:ba|da)?sh)\0(?:-[eu]*c\0(?:--\0)?(?<code>[^\0]*)\0|-n\0(?<file>[^\0]*)\0|(?<script>[^-+\0][^\0]*)\0(?<rest>[^]*))$/;
+
+function shell(call: Call): void {
+  const { name, args, scope } = call;
+  const { code, file, script, rest = '' } = SHELL.exec([name, ...args, ''].join('\0'))?.groups ?? {};
+  if (code !== undefined) call.code(code, { posix: name !== 'bash' });
+  else if (file !== undefined) touch('read', file, scope);
+  else if (script !== undefined) {
+    KINDS['script']!(script, call);
+    for (const arg of rest.split('\0')) touchNamed(arg, call);
+  } else throw new Unclear(`${name} runs code that is not known`);
 }
+
+export const FORMS: ReadonlyMap<string, (call: Call) => void> = new Map([
+  ['env', env],
+  ['find', find],
+  ...['sh', 'dash', 'bash'].map((name) => [name, shell] as const),
+]);

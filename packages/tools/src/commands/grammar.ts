@@ -25,7 +25,8 @@ import {
 import { expandWord, literalText } from './words.ts';
 
 /** Throws `Unclear` if any part of the code is not known completely. */
-export function analyseCode(code: string, script: ParsedScript, scope: Scope): void {
+export function analyseCode(code: string, scope: Scope): void {
+  const script = parse(code);
   const [error] = script.errors ?? [];
   if (error) throw new Unclear(`its syntax is not understood: ${error.message}`);
   if (script.shebang !== undefined) throw new Unclear('it begins with #!');
@@ -215,7 +216,7 @@ function callOf(name: string, args: readonly string[], scope: Scope): Call {
       if (program === undefined) throw new Unclear(`${name} runs nothing`);
       runProgram(program, rest, scope);
     },
-    code: (code, { posix }) => analyseCode(code, parse(code), { ...deeper(scope), posix }),
+    code: (code, { posix }) => analyseCode(code, { ...deeper(scope), posix }),
   };
 }
 

@@ -4,7 +4,7 @@
  *   name,other:       programs with the same usage; further words choose a subcommand, and the longest match counts
  *   [la]              letters of options, which can stand together: -l, -a, -la
  *   --all             an option in exactly this spelling
- *   --color= -j=      an option that may have a value in the same word, which means nothing
+ *   --color=          an option that may have a value after `=`, which means nothing
  *   -n:number         an option with a value of a kind; --arg:text:text has two
  *   -NUMBER           such as -20
  *   read write        the kinds of the operands, in order
@@ -14,7 +14,7 @@
  *
  * Add an option only if it does nothing but what its line says. When in doubt, leave it out.
  */
-import { createsLinks, env, KINDS, LAST_KINDS, RULES, shell, touchNamed, type Call, type Parsed } from './effects.ts';
+import { createsLinks, FORMS, KINDS, LAST_KINDS, RULES, touchNamed, type Call, type Parsed } from './effects.ts';
 import { mayEnterRepository } from './repositories.ts';
 import { inFolder, note, Unclear } from './scope.ts';
 
@@ -48,8 +48,6 @@ tr: [ds] text...
 sort: [nruhV] -k:text -t:text -o:write --output:write read...
 uniq: [cdu] read
 diff: [uqw] --color= file file
-find: -name:text -iname:text -path:text -ipath:text -type:text -size:text -mtime:text -mmin:text -perm:text -maxdepth:number
-  -mindepth:number -printf:text -a -o -not -print -print0 -prune -empty -quit -delete -exec:rest read...=.
 stat: -c:text read...
 file: [b] read...
 sha256sum,md5sum: read...
@@ -88,7 +86,7 @@ pytest: ${PYTEST}
 pip,pip3 install: -r:read package...
 ruff check: free...
 tsc: --noEmit --version -b -p:read
-make: [n] -j= -C:read target...
+make: [n] -j -j1 -j2 -j3 -j4 -j6 -j8 -j16 -C:read target...
 gofmt: [ld] read...
 go build: -v -race -o:write local...
 go test: -v -race -cover -run:text -count:number local...
@@ -140,8 +138,6 @@ git stash list:
 git merge: --no-ff --ff-only --squash --abort --continue --no-edit --no-commit -m:text revision... +changes
 git rebase: --continue --abort --skip revision... +changes
 git cherry-pick,revert: [n] --no-edit --abort --continue revision... +changes
-git bisect start,good,bad,reset: revision... +changes
-git bisect run: command +changes
 git fetch: [p] --all --prune --tags --depth:number repository name...
 git pull: --rebase= --ff-only repository name... +changes
 git push: [u] --tags --force-with-lease= repository name...
@@ -149,27 +145,29 @@ git init: [q] --quiet -b:name write=.
 git clone: [q] --quiet --depth:number -b:name --branch:name repository write +links
 `;
 
+interface Operand {
+  readonly kind: string;
+  readonly isRepeated: boolean;
+  /** What the program acts on without it. */
+  readonly alone: string | undefined;
+}
+
 interface Usage {
   readonly name: string;
-  letters: string;
+  readonly letters: string;
   /** Options, and the kinds of their values. */
-  readonly options: Map<string, readonly string[]>;
-  /** The kinds of operands, in order; then that of all further ones, and of the last one. */
-  readonly operands: string[];
-  repeated?: string;
-  last?: string;
-  /** What it acts on without an operand. */
-  alone?: string;
-  effect?: string;
+  readonly options: ReadonlyMap<string, readonly string[]>;
+  readonly operands: readonly Operand[];
+  readonly effect: string | undefined;
 }
 
 const USAGES: ReadonlyMap<string, Usage> = new Map(
-  [...TABLE.replaceAll(/\n {2}/g, ' ').matchAll(/^(.+?):(?: (.*))?$/gm)].flatMap(([, names = '', rest = '']) =>
+  [...TABLE.replaceAll(/\n {2}/g, ' ').matchAll(/^(.+?):(?: (.*))?$/gm)].flatMap(([, names = '', parts = '']) =>
     names
       .split(' ')
       .map((part) => part.split(','))
-      .reduce((before, parts) => before.flatMap((one) => parts.map((part) => `${one} ${part}`)))
-      .map((name) => [name, usageFrom(name, rest.split(' ').filter(Boolean))] as const),
+      .reduce((before, words) => before.flatMap((one) => words.map((word) => `${one} ${word}`)))
+      .map((name) => [name, usageFrom(name, parts.split(' '))] as const),
   ),
 );
 
@@ -177,28 +175,27 @@ const USAGES: ReadonlyMap<string, Usage> = new Map(
 const KNOWN: ReadonlySet<string> = new Set([...USAGES.keys()].map((name) => name.split(' ')[0]!));
 
 function usageFrom(name: string, parts: readonly string[]): Usage {
-  const usage: Usage = { name, letters: '', options: new Map(), operands: [] };
-  for (const part of parts) {
-    const [option = '', ...kinds] = part.split(':');
-    const [, operand = '', dots, alone] = /^([a-z]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
-    if (part.startsWith('[')) usage.letters = part.slice(1, -1);
-    else if (part.startsWith('+')) usage.effect = part;
-    else if (part.startsWith('-')) usage.options.set(option, kinds);
-    else if (dots !== undefined) usage.repeated = operand;
-    else if (usage.repeated !== undefined) usage.last = operand;
-    else usage.operands.push(operand);
-    if (alone !== undefined) usage.alone = alone;
-    for (const kind of operand === '' ? kinds : [operand])
-      if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${name}: ${kind} is not a kind`);
-  }
-  return usage;
+  const options = parts.filter((part) => part.startsWith('-')).map((part) => part.split(':'));
+  const operands = parts.flatMap((part): Operand[] => {
+    const [, kind, dots, alone] = /^([a-z]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
+    return kind === undefined ? [] : [{ kind, isRepeated: dots !== undefined, alone }];
+  });
+  for (const kind of [...options.flatMap(([, ...kinds]) => kinds), ...operands.map((one) => one.kind)])
+    if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${name}: ${kind} is not a kind`);
+  return {
+    name,
+    letters: parts.find((part) => part.startsWith('['))?.slice(1, -1) ?? '',
+    options: new Map(options.map(([option = '', ...kinds]) => [option, kinds])),
+    operands,
+    effect: parts.find((part) => part.startsWith('+')),
+  };
 }
 
 /** Reports what a program does with its arguments. Returns false if it is not known. */
 export function analyseProgram(call: Call): boolean {
   const { name, args } = call;
-  if (name === 'env') env(call);
-  else if (/^(ba|da)?sh$/.test(name)) shell(call);
+  const form = FORMS.get(name);
+  if (form) form(call);
   else if (name === 'git') analyseGit(call);
   else if (name === 'tar') {
     // `tar czf a.tgz dist`, `tar -xzf a.tgz -C vendor`, `tar tf a.tgz`.
@@ -238,39 +235,38 @@ function analyseGit(call: Call): void {
 
 /** Returns the effect that the table names. */
 function applyUsage(given: Call, args: readonly string[]): string | undefined {
-  const usage = usageOf(given.name, args);
-  const call = { ...given, name: usage.name };
-  const parsed = readArguments(usage, args.slice(usage.name.split(' ').length - 1));
+  // The line with the most words.
+  const count = [2, 1, 0].find(
+    (one) => USAGES.has([given.name, ...args.slice(0, one)].join(' ')) && !/\s/.test(args.slice(0, one).join('')),
+  );
+  const usage = USAGES.get([given.name, ...args.slice(0, count)].join(' '));
+  if (count === undefined || !usage) throw new Unclear(`${given.name} ${args[0] ?? ''} is not known`);
+  const { name, effect } = usage;
+  const call = { ...given, name };
+  const parsed = readArguments(usage, args.slice(count));
   const { operands, values, before } = parsed;
   for (const { value, kind } of values) KINDS[kind]!(value, call);
   for (const [at, operand] of operands.entries()) {
-    const kind = kindAt(usage, at, operands.length);
-    if (kind === undefined) throw new Unclear(`the argument ${operand} of ${usage.name} is not known`);
+    const kind = operandAt(usage, at, operands.length)?.kind;
+    if (kind === undefined) throw new Unclear(`the argument ${operand} of ${name} is not known`);
     KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind]!(operand, call);
     if (kind !== 'command') continue;
-    if (usage.effect) createsLinks(call);
     call.run(operands.slice(at));
     break;
   }
-  if (operands.length === 0 && usage.alone !== undefined) KINDS[kindAt(usage, 0, 1)!]!(usage.alone, call);
-  RULES[usage.name]?.(call, parsed);
-  if (usage.effect === '+changes') note('write', '.', { ...call.scope, folders: [''] });
-  if (usage.effect) createsLinks(call);
-  return usage.effect;
+  const [first] = usage.operands;
+  if (operands.length === 0 && first?.alone !== undefined) KINDS[first.kind]!(first.alone, call);
+  RULES[name]?.(call, parsed);
+  if (effect === '+changes') note('write', '.', { ...call.scope, folders: [''] });
+  if (effect !== undefined) createsLinks(call);
+  return effect;
 }
 
-/** The entry with the most words. */
-function usageOf(program: string, args: readonly string[]): Usage {
-  for (const count of [2, 1, 0]) {
-    const words = args.slice(0, count);
-    const usage = words.some((word) => /\s/.test(word)) ? undefined : USAGES.get([program, ...words].join(' '));
-    if (usage) return usage;
-  }
-  throw new Unclear(`${program} ${args[0] ?? ''} is not known`);
-}
-
-function kindAt({ operands, repeated, last }: Usage, at: number, count: number): string | undefined {
-  return operands[at] ?? (last !== undefined && at > 0 && at === count - 1 ? last : repeated);
+/** One after a repeated one is the last. */
+function operandAt({ operands }: Usage, at: number, count: number): Operand | undefined {
+  const repeated = operands.findIndex(({ isRepeated }) => isRepeated);
+  if (repeated === -1 || at < repeated) return operands[at];
+  return at > 0 && at === count - 1 ? operands.at(-1) : operands[repeated];
 }
 
 /** An option is known by its exact spelling: neither beginnings of long options nor unknown letters are accepted. */
@@ -284,7 +280,8 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
     const [name = '', attached] = /^(--[^=]*)=([^]*)$/.exec(text)?.slice(1) ?? [text];
     if (before !== undefined || !text.startsWith('-') || text === '-') {
       operands.push(text);
-      if (LAST_KINDS.has(kindAt(usage, operands.length - 1, Infinity)!)) before ??= operands.push(...open.splice(0));
+      if (LAST_KINDS.has(operandAt(usage, operands.length - 1, Infinity)?.kind ?? ''))
+        before ??= operands.push(...open.splice(0));
     } else if (text === '--') before = operands.length;
     else if (usage.options.has('-NUMBER') && /^-\d+$/.test(text)) options.add(text);
     else if (usage.options.has(`${name}=`)) options.add(name);
@@ -300,20 +297,18 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
     options.add(option);
     if (attached !== undefined) open.unshift(attached);
     for (const kind of kinds) {
-      const taken = open.splice(0, kind === 'rest' ? Infinity : 1);
-      if (taken.length === 0) throw new Unclear(`the option ${option} of ${usage.name} has no value`);
-      values.push(...taken.map((value) => ({ option, value, kind })));
+      const value = open.shift();
+      if (value === undefined) throw new Unclear(`the option ${option} of ${usage.name} has no value`);
+      values.push({ option, value, kind });
     }
   }
 
   /** `-la`, `-n5`, `-rn5`. */
   function readLetters(text: string): void {
     for (let at = 1; at < text.length; at++) {
-      const [option, rest] = [`-${text[at]}`, text.slice(at + 1)];
-      if (!usage.letters.includes(text[at]!) && !(usage.options.has(`${option}=`) && /^\d*$/.test(rest)))
-        return take(option, rest || undefined);
+      const option = `-${text[at]}`;
+      if (!usage.letters.includes(text[at]!)) return take(option, text.slice(at + 1) || undefined);
       options.add(option);
-      if (!usage.letters.includes(text[at]!)) return;
     }
   }
 }

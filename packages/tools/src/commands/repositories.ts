@@ -89,17 +89,15 @@ export function mayEnterRepository(verb: string, isChange: boolean, scope: Scope
   if (mayHaveModules || statsOf(`${root}/.gitmodules`, scope)) return true;
   if (scope.folders.some((base) => isElsewhere(base, scope))) return true;
   if (STAYS.test(verb) || (!isChange && !found.newRepositories)) return false;
-  return found.newRepositories === 'unpacked' || hasRepositoryBelow(root, scope);
+  found.hasRepositoryBelow ??= hasRepositoryBelow(root, scope);
+  return found.newRepositories === 'unpacked' || found.hasRepositoryBelow;
 }
 
+/** Looking for one name takes less than what other entries are read for. */
 function hasRepositoryBelow(root: string, scope: Scope): boolean {
-  if (scope.found.hasRepositoryBelow === undefined) {
-    scope.found.hasRepositoryBelow = false;
-    // Looking for one name takes less than what other entries are read for.
-    for (const { file, isRepository } of entriesBelow(root, scope, undefined, 1 / 30))
-      if (isRepository && file !== `${root}/.git`) scope.found.hasRepositoryBelow = true;
-  }
-  return scope.found.hasRepositoryBelow;
+  for (const { file, isRepository } of entriesBelow(root, scope, undefined, 1 / 30))
+    if (isRepository && file !== `${root}/.git`) return true;
+  return false;
 }
 
 /**

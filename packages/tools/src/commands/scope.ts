@@ -172,6 +172,11 @@ export function kindOf(file: string, scope: Scope): 'file' | 'folder' | 'link' |
   return others.every((other) => other === kind) ? kind : 'unknown';
 }
 
+/** A file, or nothing. */
+export function isPlain(file: string, scope: Scope): boolean {
+  return ['file', 'none'].includes(kindOf(file, scope));
+}
+
 /** None if it is no folder. `share`: of a step for each. */
 export function entriesIn(place: string, { mayList, budget }: Scope, share = 0.5): readonly Dirent[] {
   if (!mayList) throw new NeedsFiles();
@@ -204,7 +209,7 @@ export function* entriesBelow(
 /** Reports everything below. Where private files are, people decide: the command does not name them, and a sandbox hides them. */
 export function touchTree(file: string, scope: Scope, isRead?: (name: string, isFolder: boolean) => boolean): void {
   touch('read', file, scope);
-  if (['file', 'none'].includes(kindOf(file, scope))) return;
+  if (isPlain(file, scope)) return;
   if (scope.root === undefined) throw new Unclear(`it is not known what is below ${file}`);
   let repository: string | undefined;
   for (const place of placesOf(file, scope)) {

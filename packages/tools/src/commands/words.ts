@@ -1,16 +1,18 @@
 /*
- * Words of a shell command, read character by character. A word is known only if every shell passes exactly this text, or
- * exactly the files that match it. Everything else throws `Unclear`.
+ * Words of a shell command. A word is known only if every shell passes exactly this text, or exactly the files that match it.
+ * Everything else throws `Unclear`.
  */
 import { compileGlob, matchesGlob } from '@treadle/core/policy';
 import { entriesIn, joined, placesOf, statsOf, Unclear, type Scope } from './scope.ts';
 
 type Piece = { readonly text: string; readonly isGlob: boolean };
 
-/** Characters without a meaning for any shell, inside a word. Others than ASCII are checked before. */
-const PLAIN = /[\w./:=@%+,\-^!\]}#]|\P{ASCII}/u;
-/** After these a dollar sign is only a dollar sign, in double quotes. */
-const PLAIN_AFTER_DOLLAR = /^["\s|)/]/;
+/**
+ * A piece of a word: quoted, escaped, stars, a variable, or a character without a meaning for any shell. Characters that hide text
+ * are checked before. Which characters a set in brackets means depends on the language.
+ */
+const PIECE =
+  /'(?<single>[^']*)'|"(?<double>(?:[^"\\`$]|\\[^]|\$(?=["\s|)/])|\$[a-z]\w*|\$\{[a-z]\w*\})*)"|\\(?<escaped>[^\n])|(?<stars>\*+)|\$(?<name>[a-z]\w*)|\$\{(?<braced>[a-z]\w*)\}|(?<plain>[\w./:=@%+,\-^!\]}#]|\P{ASCII}|^\[$|\{(?<!(?:,|\.\.)[^]*)(?![^]*(?:,|\.\.))|(?<!^|[=:])~|\$$)/guy;
 
 /** The arguments that a word becomes. `isMatch`: they are files that match a pattern. */
 export function expandWord(
@@ -44,56 +46,26 @@ function quotedDocument(raw: string): string | undefined {
 
 function readWord(raw: string, { variables }: Scope): Piece[] {
   const pieces: Piece[] = [];
-  const add = (text: string, isGlob = false): unknown => pieces.push({ text, isGlob });
   let at = 0;
-  const take = (pattern: RegExp): string | undefined => {
-    pattern.lastIndex = at;
-    const found = pattern.exec(raw)?.[0];
-    if (found !== undefined) at += found.length;
-    return found;
-  };
-  while (at < raw.length) {
-    const char = raw[at]!;
-    const quoted = char === "'" ? take(/'[^']*'/y) : undefined;
-    if (quoted !== undefined) add(quoted.slice(1, -1));
-    else if (char === '"') {
-      at++;
-      add(doubleQuoted());
-    } else if (char === '\\') add(take(/\\[^\n]/y)?.[1] ?? computed());
-    else if (char === '$') add(raw.length === at + 1 ? take(/\$/y)! : variable('bare'));
-    else if (char === '*') add(take(/\*+/y)!, true);
-    // Which characters a set means depends on the language.
-    else if (char === '[') add(raw === '[' ? take(/\[/y)! : computed('not analysed: brackets'));
-    else if (char === '{') add(/,|\.\./.test(raw) ? computed() : take(/\{/y)!);
-    else if (char === '~') add(/(^|[=:])$/.test(raw.slice(0, at)) ? computed('a home folder') : take(/~/y)!);
-    else add(PLAIN.test(char) ? take(/[^]/y)! : computed());
+  for (const { 0: whole, groups = {} } of raw.matchAll(PIECE)) {
+    const { single, double, escaped, stars, name = groups['braced'], plain } = groups;
+    const quoted = double?.replaceAll(/\\([^])|\$\{?([a-z]\w*)\}?/g, (escape, char: string, variable?: string) =>
+      variable !== undefined ? valueOf(variable, false) : /[$`"\\]/.test(char) ? char : char === '\n' ? '' : escape,
+    );
+    const text = single ?? quoted ?? escaped ?? stars ?? plain ?? valueOf(name!, true);
+    pieces.push({ text, isGlob: stars !== undefined });
+    at += whole.length;
   }
-  return pieces;
+  if (at === raw.length) return pieces;
+  const why = raw[at] === '~' ? 'is a home folder' : raw[at] === '[' ? 'begins brackets' : 'is not analysed';
+  throw new Unclear(`${JSON.stringify(raw[at])} in ${JSON.stringify(raw)} ${why}`);
 
-  function computed(what = 'not analysed'): never {
-    throw new Unclear(`${JSON.stringify(raw[at])} in ${JSON.stringify(raw)} is ${what}`);
-  }
-
-  function doubleQuoted(): string {
-    let text = '';
-    while (raw[at] !== '"') {
-      const char = raw[at];
-      if (char === undefined || char === '`') computed();
-      if (char === '$' && !PLAIN_AFTER_DOLLAR.test(raw.slice(at + 1))) text += variable('quoted');
-      else if (char === '\\') text += (take(/\\[^]/y) ?? computed()).replace(/^\\(?:\n|(?=[$`"\\]))/, '');
-      else text += raw[at++];
-    }
-    at++;
+  function valueOf(name: string, isBare: boolean): string {
+    const { text, isMatch } = variables.get(name) ?? {};
+    if (text === undefined) throw new Unclear(`$${name} is computed`);
+    if (isBare && (isMatch || /^$|[\s*?[\\]/.test(text)))
+      throw new Unclear(`the shell splits or expands the value of $${name}`);
     return text;
-  }
-
-  function variable(how: 'quoted' | 'bare'): string {
-    const found = take(/\$(?:([a-z]\w*)|\{[a-z]\w*\})/y);
-    const value = found === undefined ? found : variables.get(found.replaceAll(/[${}]/g, ''));
-    if (value === undefined) throw new Unclear(`${found ?? raw} is computed`);
-    if (how === 'bare' && (value.isMatch || value.text === '' || /[\s*?[\\]/.test(value.text)))
-      throw new Unclear(`the shell splits or expands the value of ${found}`);
-    return value.text;
   }
 }
 
