@@ -7,7 +7,7 @@ import { MAX_COMMAND_LENGTH } from '../call-limits.ts';
 import { runJob } from '../workers/run-job.ts';
 import { guessCommand, type Guesses } from './advice.ts';
 import { analyseCode } from './grammar.ts';
-import { factsOf, firstScope, NeedsFiles, newBudget, Unclear } from './scope.ts';
+import { factsOf, NeedsFiles, newFindings, Unclear } from './scope.ts';
 
 export interface CommandOptions {
   /** The folder that the command runs in, absolute. Without it, what depends on files is unclear. */
@@ -22,6 +22,8 @@ export interface CommandOptions {
 
 /** Parentheses and braces that are open at the same time. The parser needs long for more. */
 const MAX_OPEN = 128;
+/** What a command may cost. */
+const MAX_STEPS = 10_000;
 /** Longer commands are analysed in a worker, and so are those for which folders have to be listed. */
 const MAX_SHORT = 4000;
 const MAX_MS = 3000;
@@ -58,7 +60,7 @@ async function inWorker(command: string, options: CommandOptions): Promise<Comma
 /** Throws `NeedsFiles` if folders have to be listed and must not be. */
 function analyse(command: string, options: CommandOptions, { mayList }: { readonly mayList: boolean }): CommandFacts {
   const { folder: root, shell } = options;
-  const budget = newBudget();
+  const budget = { steps: MAX_STEPS };
   let guesses: Guesses;
   try {
     checkLength(command);
@@ -79,10 +81,11 @@ function analyse(command: string, options: CommandOptions, { mayList }: { readon
     readsPrivate ??= path;
     return true;
   };
-  const scope = firstScope({ root, budget, mayList, isPrivate, posix: shell === 'sh' });
+  const found = newFindings();
+  const surroundings = { root, budget, mayList, isPrivate, found, posix: shell === 'sh' };
   try {
-    analyseCode(command, scope);
-    return factsOf(scope.found);
+    analyseCode(command, { ...surroundings, folders: [''], hasInput: false, depth: 0 });
+    return factsOf(found);
   } catch (error) {
     if (!(error instanceof Unclear)) throw error;
     return { ...guesses, unclear: error.message, ...(readsPrivate !== undefined && { readsPrivate }) };

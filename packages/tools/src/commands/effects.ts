@@ -40,9 +40,6 @@ export interface Parsed {
 
 type Use = (text: string, call: Call) => void;
 
-/** After an operand of these kinds no options are read. */
-export const LAST_KINDS: ReadonlySet<string> = new Set(['command', 'words', 'script', 'awk', 'format']);
-
 /** Patterns of names that are never private by their ending. */
 const SOURCE_FILES =
   /^\*\.((test|spec|d)\.)?(tsx?|jsx?|mjs|cjs|mts|py|rb|go|rs|java|kt|c|h|cc|cpp|hpp|cs|sh|md|txt|css|scss|html?|vue|svelte|sql|log|tmp|bak|pyc|o|map|snap|csv)$/;
@@ -57,8 +54,6 @@ export const KINDS: Readonly<Record<string, Use>> = {
   mode: matching(/^(0?[0-7]{3}|[ugoa]*[-+=][rwxX]+)$/),
   time: matching(/^\+/),
   target: matching(/^[\w.-]+$|^[A-Z_]+=(\d+|yes|no|true|false)$/),
-  /** Other directives of printf assign variables, or are numbers, which some shells evaluate. */
-  format: matching(/^(?!-)([^%]|%%|%-?\d*(\.\d+)?[sbq])*$/),
   /** `@` would mean a file. */
   data: matching(/^[^@]/),
   /** The only ways of jq to open a file by itself. */
@@ -213,7 +208,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
       const target = joined(operands.at(-1)!, path.basename(source));
       if (kindOf(target, call.scope) !== 'none') throw new Unclear(`links in ${target} may lead elsewhere`);
     }
-    createsLinks(call);
+    call.scope.found.linker = call.name;
   },
   ...each(['mv', 'git mv'], (call, { operands }) => {
     const sources = operands.slice(0, -1);
@@ -223,7 +218,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     }
     copyInto(call, operands);
     // A file that an earlier part of the command writes is not there yet, and is no link.
-    if (sources.some((source) => !isPlain(source, call.scope))) createsLinks(call);
+    if (sources.some((source) => !isPlain(source, call.scope))) call.scope.found.linker = call.name;
   }),
   /** An archive chooses the names of files, so it gets a folder without a repository and without our configuration. */
   ...each(['tar x', 'unzip'], (call, { options, values }) => {
@@ -233,7 +228,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
       throw new Unclear('an archive chooses which files are written: extract it into a folder of its own');
     // Files are written through links that are there.
     if (!isEmpty(folder, call.scope)) throw new Unclear(`it is not known what ${call.name} replaces in ${folder}`);
-    createsLinks(call);
+    call.scope.found.linker = call.name;
     call.scope.found.newRepositories = 'unpacked';
   }),
   /** They print lines of all sources in a folder. */
@@ -289,11 +284,6 @@ function each<T>(names: readonly string[], one: T): Record<string, T> {
 function readSources(files: readonly string[], pattern: RegExp, scope: Scope): void {
   for (const file of files)
     touchTree(file, scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name)));
-}
-
-/** Paths may lead elsewhere from here on. */
-export function createsLinks({ name, scope }: Call): void {
-  scope.found.linker = name;
 }
 
 /** Whether one of the patterns may match a name. */

@@ -7,7 +7,6 @@
  * 4. Paths and patterns are looked up now. After a program that may create links, no path is known any more.
  */
 import { forEachChild, parse, type Command, type ParsedScript, type Redirection, type SyntaxNode } from 'unbash';
-import { KINDS, type Call } from './effects.ts';
 import { analyseProgram } from './programs.ts';
 import {
   changesIn,
@@ -25,7 +24,7 @@ import {
 import { expandWord, literalText } from './words.ts';
 
 /** Throws `Unclear` if any part of the code is not known completely. */
-export function analyseCode(code: string, scope: Scope): void {
+export function analyseCode(code: string, scope: Omit<Scope, 'variables' | 'assigned'>): void {
   const script = parse(code);
   const [error] = script.errors ?? [];
   if (error) throw new Unclear(`its syntax is not understood: ${error.message}`);
@@ -146,6 +145,8 @@ const BUILTINS: ReadonlyMap<string, RegExp> = new Map([
   ...['echo', ':', 'true', 'false'].map((name) => [name, /^/] as const),
   ...['exit', 'break', 'continue'].map((name) => [name, /^\d{0,3}$/] as const),
   ['pwd', /^(-[LP])?$/],
+  // Other directives assign variables, or are numbers, which some shells evaluate.
+  ['printf', /^(?!-)([^%\0]|%%|%-?\d*(\.\d+)?[sbq])*(\0[^]*)?$/],
   ['set', /^(-[eu]+|-[eu]*o\0pipefail)(\0-o\0pipefail)?$/],
   ['command', /^-v\0[\w.-]+$/],
   ['test', new RegExp(`^${TEST}$`)],
@@ -177,7 +178,6 @@ function walkCommand({ name: program, prefix, args: words, redirects }: Command,
   spend(scope.budget, args.length);
   if (name === 'cd') return changeFolder(args, scope);
   if (name === 'export') args.forEach(checkSetting);
-  else if (name === 'printf') KINDS['format']!(args[0] ?? '', callOf(name, args, inner));
   else if (BUILTINS.has(name)) {
     if (!BUILTINS.get(name)!.test(args.join('\0'))) throw new Unclear(`the arguments of ${name} are not analysed`);
   } else if (OTHER_BUILTINS.has(name) || !/^[\w./][\w./+@-]*$/.test(name)) throw new Unclear(`${name} is not analysed`);
@@ -196,19 +196,10 @@ function changeFolder(args: readonly string[], scope: Scope): Scope {
   return inFolder(target, scope);
 }
 
-function runProgram(name: string, args: readonly string[], scope: Scope): void {
+function runProgram(name: string, args: readonly string[], outer: Scope): void {
+  const scope = deeper(outer);
   spend(scope.budget, 1 + args.length);
-  const isKnown = analyseProgram(callOf(name, args, deeper(scope)));
-  if (!isKnown && scope.hasInput) throw new Unclear(`${name} is not known, and reads an input`);
-  if (!isKnown) scope.found.linker = name;
-  const isRelative = name.includes('/') && !name.startsWith('/');
-  if (isRelative && scope.folders.length > 1) throw new Unclear(`it is not known in which folder ${name} is`);
-  const program = { name: isRelative ? joined(scope.folders[0]!, name) : name, args };
-  scope.found.programs.set(JSON.stringify(program), { ...program, ...(!isKnown && { unknown: true }) });
-}
-
-function callOf(name: string, args: readonly string[], scope: Scope): Call {
-  return {
+  const isKnown = analyseProgram({
     name,
     args,
     scope,
@@ -217,7 +208,13 @@ function callOf(name: string, args: readonly string[], scope: Scope): Call {
       runProgram(program, rest, scope);
     },
     code: (code, { posix }) => analyseCode(code, { ...deeper(scope), posix }),
-  };
+  });
+  if (!isKnown && scope.hasInput) throw new Unclear(`${name} is not known, and reads an input`);
+  if (!isKnown) scope.found.linker = name;
+  const isRelative = name.includes('/') && !name.startsWith('/');
+  if (isRelative && scope.folders.length > 1) throw new Unclear(`it is not known in which folder ${name} is`);
+  const program = { name: isRelative ? joined(scope.folders[0]!, name) : name, args };
+  scope.found.programs.set(JSON.stringify(program), { ...program, ...(!isKnown && { unknown: true }) });
 }
 
 /* Redirections */

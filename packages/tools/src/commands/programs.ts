@@ -14,7 +14,7 @@
  *
  * Add an option only if it does nothing but what its line says. When in doubt, leave it out.
  */
-import { createsLinks, FORMS, KINDS, LAST_KINDS, RULES, touchNamed, type Call, type Parsed } from './effects.ts';
+import { FORMS, KINDS, RULES, touchNamed, type Call, type Parsed } from './effects.ts';
 import { mayEnterRepository } from './repositories.ts';
 import { inFolder, note, Unclear } from './scope.ts';
 
@@ -28,7 +28,6 @@ const PYTEST = '[xqvs] --lf -k:text -m:text --tb:text --maxfail:number free...';
 const TABLE = `
 true,false,whoami,nproc,pwd:
 echo: [ne] text...
-printf: format text...
 which,basename,dirname,seq: text...
 sleep: number
 date: [u] time
@@ -51,7 +50,7 @@ diff: [uqw] --color= file file
 stat: -c:text read...
 file: [b] read...
 sha256sum,md5sum: read...
-egrep,fgrep,gawk,mawk,nohup,sha1sum:
+egrep,fgrep,gawk,mawk,nohup,printf,sha1sum:
 base64: [d] -w:number read...
 hexdump: [C] -n:number read...
 grep: [rnlLcivwxoEFPhHsq] -NUMBER --color= --line-buffered -e:text --include:text --exclude:text --exclude-dir:text -m:number
@@ -145,19 +144,13 @@ git init: [q] --quiet -b:name write=.
 git clone: [q] --quiet --depth:number -b:name --branch:name repository write +links
 `;
 
-interface Operand {
-  readonly kind: string;
-  readonly isRepeated: boolean;
-  /** What the program acts on without it. */
-  readonly alone: string | undefined;
-}
-
 interface Usage {
   readonly name: string;
   readonly letters: string;
   /** Options, and the kinds of their values. */
   readonly options: ReadonlyMap<string, readonly string[]>;
-  readonly operands: readonly Operand[];
+  /** `alone`: what the program acts on without one. */
+  readonly operands: readonly { readonly kind: string; readonly isRepeated: boolean; readonly alone?: string }[];
   readonly effect: string | undefined;
 }
 
@@ -176,9 +169,9 @@ const KNOWN: ReadonlySet<string> = new Set([...USAGES.keys()].map((name) => name
 
 function usageFrom(name: string, parts: readonly string[]): Usage {
   const options = parts.filter((part) => part.startsWith('-')).map((part) => part.split(':'));
-  const operands = parts.flatMap((part): Operand[] => {
+  const operands = parts.flatMap((part) => {
     const [, kind, dots, alone] = /^([a-z]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
-    return kind === undefined ? [] : [{ kind, isRepeated: dots !== undefined, alone }];
+    return kind === undefined ? [] : [{ kind, isRepeated: dots !== undefined, ...(alone !== undefined && { alone }) }];
   });
   for (const kind of [...options.flatMap(([, ...kinds]) => kinds), ...operands.map((one) => one.kind)])
     if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${name}: ${kind} is not a kind`);
@@ -258,12 +251,12 @@ function applyUsage(given: Call, args: readonly string[]): string | undefined {
   if (operands.length === 0 && first?.alone !== undefined) KINDS[first.kind]!(first.alone, call);
   RULES[name]?.(call, parsed);
   if (effect === '+changes') note('write', '.', { ...call.scope, folders: [''] });
-  if (effect !== undefined) createsLinks(call);
+  if (effect !== undefined) call.scope.found.linker = name;
   return effect;
 }
 
 /** One after a repeated one is the last. */
-function operandAt({ operands }: Usage, at: number, count: number): Operand | undefined {
+function operandAt({ operands }: Usage, at: number, count: number): Usage['operands'][number] | undefined {
   const repeated = operands.findIndex(({ isRepeated }) => isRepeated);
   if (repeated === -1 || at < repeated) return operands[at];
   return at > 0 && at === count - 1 ? operands.at(-1) : operands[repeated];
@@ -280,7 +273,8 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
     const [name = '', attached] = /^(--[^=]*)=([^]*)$/.exec(text)?.slice(1) ?? [text];
     if (before !== undefined || !text.startsWith('-') || text === '-') {
       operands.push(text);
-      if (LAST_KINDS.has(operandAt(usage, operands.length - 1, Infinity)?.kind ?? ''))
+      // What follows is for that program.
+      if (/^(command|words|script|awk)$/.test(operandAt(usage, operands.length - 1, Infinity)?.kind ?? ''))
         before ??= operands.push(...open.splice(0));
     } else if (text === '--') before = operands.length;
     else if (usage.options.has('-NUMBER') && /^-\d+$/.test(text)) options.add(text);

@@ -14,10 +14,6 @@ export interface Budget {
   steps: number;
 }
 
-export function newBudget(): Budget {
-  return { steps: 10_000 };
-}
-
 export function spend(budget: Budget, count: number): void {
   budget.steps -= count;
   if (budget.steps < 0) throw new Unclear('it has too many parts');
@@ -73,18 +69,6 @@ export function factsOf({ programs, touches, urls }: Findings): Pick<CommandFact
 
 const MAX_DEPTH = 12;
 const MAX_FOLDERS = 16;
-
-export function firstScope(around: Pick<Scope, 'root' | 'budget' | 'mayList' | 'isPrivate' | 'posix'>): Scope {
-  return {
-    ...around,
-    found: newFindings(),
-    folders: [''],
-    variables: new Map(),
-    assigned: new Map(),
-    hasInput: false,
-    depth: 0,
-  };
-}
 
 export function deeper(scope: Scope): Scope {
   if (scope.depth >= MAX_DEPTH) throw new Unclear('it is nested too deeply');
