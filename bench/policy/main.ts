@@ -1,6 +1,6 @@
 /**
  * Measures how long it takes to judge a command: the ordinary commands of test/policy, at level 2 with a list that allows
- * them, when the command is new and when it was judged before.
+ * them.
  */
 import { readFileSync } from 'node:fs';
 import { policy, type JudgedCall } from '@treadle/core/policy';
@@ -56,22 +56,14 @@ async function measure(run: (command: string) => unknown, texts: readonly string
   return (user + system) / texts.length;
 }
 
-let round = 0;
-/** Each command many times, as a new text each time. */
-const fresh = (): string[] => {
-  round++;
-  return Array.from({ length: 5 }, (_, copy) => commands.map((command) => `${command}\n# ${round} ${copy}`)).flat();
-};
 const repeated = (): string[] => Array.from({ length: 5 }, () => commands).flat();
 
 const judged = (command: string): unknown => judge([callOf(command)], context);
 const series: Record<string, number[]> = {};
 for (let count = -3; count < ROUNDS; count++) {
   const sample = {
-    'facts, new command': await measure(analyse, fresh()),
-    'facts, same command': await measure(analyse, repeated()),
-    'verdict, new command': await measure(judged, fresh()),
-    'verdict, same command': await measure(judged, repeated()),
+    facts: await measure(analyse, repeated()),
+    verdict: await measure(judged, repeated()),
   };
   if (count < 0) continue; // warming up
   for (const [name, value] of Object.entries(sample)) (series[name] ??= []).push(value);
