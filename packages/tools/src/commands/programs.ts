@@ -144,45 +144,27 @@ git init: [q] --quiet -b:name write=.
 git clone: [q] --quiet --depth:number -b:name --branch:name repository write +links
 `;
 
-interface Usage {
-  readonly name: string;
-  readonly letters: string;
-  /** Options, and the kinds of their values. */
-  readonly options: ReadonlyMap<string, readonly string[]>;
-  /** `alone`: what the program acts on without one. */
-  readonly operands: readonly { readonly kind: string; readonly isRepeated: boolean; readonly alone?: string }[];
-  readonly effect: string | undefined;
-}
-
-const USAGES: ReadonlyMap<string, Usage> = new Map(
+/** The parts of each line, by the name of the program with its subcommand. */
+const USAGES: ReadonlyMap<string, readonly string[]> = new Map(
   [...TABLE.replaceAll(/\n {2}/g, ' ').matchAll(/^(.+?):(?: (.*))?$/gm)].flatMap(([, names = '', parts = '']) =>
     names
       .split(' ')
       .map((part) => part.split(','))
       .reduce((before, words) => before.flatMap((one) => words.map((word) => `${one} ${word}`)))
-      .map((name) => [name, usageFrom(name, parts.split(' '))] as const),
+      .map((name) => [name, parts.split(' ')] as const),
   ),
 );
 
 /** Of these, only what the table says is known. */
 const KNOWN: ReadonlySet<string> = new Set([...USAGES.keys()].map((name) => name.split(' ')[0]!));
 
-function usageFrom(name: string, parts: readonly string[]): Usage {
-  const options = parts.filter((part) => part.startsWith('-')).map((part) => part.split(':'));
-  const operands = parts.flatMap((part) => {
-    const [, kind, dots, alone] = /^([a-z]+)(\.\.\.)?(?:=(.+))?$/.exec(part) ?? [];
-    return kind === undefined ? [] : [{ kind, isRepeated: dots !== undefined, ...(alone !== undefined && { alone }) }];
-  });
-  for (const kind of [...options.flatMap(([, ...kinds]) => kinds), ...operands.map((one) => one.kind)])
-    if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${name}: ${kind} is not a kind`);
-  return {
-    name,
-    letters: parts.find((part) => part.startsWith('['))?.slice(1, -1) ?? '',
-    options: new Map(options.map(([option = '', ...kinds]) => [option, kinds])),
-    operands,
-    effect: parts.find((part) => part.startsWith('+')),
-  };
+/** The kinds of an operand, or of the values of an option. */
+function kindsIn(part: string): readonly string[] {
+  return part.startsWith('-') ? part.split(':').slice(1) : (/^[a-z]+/.exec(part) ?? []);
 }
+
+for (const kind of [...USAGES.values()].flat().flatMap(kindsIn))
+  if (!Object.hasOwn(KINDS, kind)) throw new TypeError(`${kind} is not a kind`);
 
 /** Reports what a program does with its arguments. Returns false if it is not known. */
 export function analyseProgram(call: Call): boolean {
@@ -229,44 +211,48 @@ function analyseGit(call: Call): void {
 /** Returns the effect that the table names. */
 function applyUsage(given: Call, args: readonly string[]): string | undefined {
   // The line with the most words.
-  const count = [2, 1, 0].find(
-    (one) => USAGES.has([given.name, ...args.slice(0, one)].join(' ')) && !/\s/.test(args.slice(0, one).join('')),
-  );
-  const usage = USAGES.get([given.name, ...args.slice(0, count)].join(' '));
-  if (count === undefined || !usage) throw new Unclear(`${given.name} ${args[0] ?? ''} is not known`);
-  const { name, effect } = usage;
-  const call = { ...given, name };
-  const parsed = readArguments(usage, args.slice(count));
+  const names = [2, 1, 0].map((count) => [given.name, ...args.slice(0, count)]);
+  const words = names.find((one) => USAGES.has(one.join(' ')) && !one.some((word) => /\s/.test(word)));
+  if (!words) throw new Unclear(`${given.name} ${args[0] ?? ''} is not known`);
+  const call = { ...given, name: words.join(' ') };
+  const usage = USAGES.get(call.name)!;
+  const parsed = readArguments(call.name, usage, args.slice(words.length - 1));
   const { operands, values, before } = parsed;
   for (const { value, kind } of values) KINDS[kind]!(value, call);
   for (const [at, operand] of operands.entries()) {
-    const kind = operandAt(usage, at, operands.length)?.kind;
-    if (kind === undefined) throw new Unclear(`the argument ${operand} of ${name} is not known`);
+    const [kind] = kindsIn(operandAt(usage, at, operands.length));
+    if (kind === undefined) throw new Unclear(`the argument ${operand} of ${call.name} is not known`);
     KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind]!(operand, call);
     if (kind !== 'command') continue;
     call.run(operands.slice(at));
     break;
   }
-  const [first] = usage.operands;
-  if (operands.length === 0 && first?.alone !== undefined) KINDS[first.kind]!(first.alone, call);
-  RULES[name]?.(call, parsed);
+  const first = operandAt(usage, 0, 1);
+  if (operands.length === 0 && first.includes('=')) KINDS[kindsIn(first)[0]!]!(first.replace(/.*=/, ''), call);
+  RULES[call.name]?.(call, parsed);
+  const effect = usage.find((part) => part.startsWith('+'));
   if (effect === '+changes') note('write', '.', { ...call.scope, folders: [''] });
-  if (effect !== undefined) call.scope.found.linker = name;
+  if (effect !== undefined) call.scope.found.linker = call.name;
   return effect;
 }
 
-/** One after a repeated one is the last. */
-function operandAt({ operands }: Usage, at: number, count: number): Usage['operands'][number] | undefined {
-  const repeated = operands.findIndex(({ isRepeated }) => isRepeated);
-  if (repeated === -1 || at < repeated) return operands[at];
-  return at > 0 && at === count - 1 ? operands.at(-1) : operands[repeated];
+/** What the line says about an operand of so many, empty if nothing. One after a repeated one is the last. */
+function operandAt(usage: readonly string[], at: number, count: number): string {
+  const parts = usage.filter((part) => /^[a-z]/.test(part));
+  const repeated = parts.findIndex((part) => part.includes('...'));
+  const index = repeated === -1 || at < repeated ? at : at > 0 && at === count - 1 ? parts.length - 1 : repeated;
+  return parts[index] ?? '';
 }
 
 /** An option is known by its exact spelling: neither beginnings of long options nor unknown letters are accepted. */
-function readArguments(usage: Usage, args: readonly string[]): Parsed {
+function readArguments(program: string, usage: readonly string[], args: readonly string[]): Parsed {
   const operands: string[] = [];
   const options = new Set<string>();
   const values: Parsed['values'][number][] = [];
+  const kindsOf = new Map(
+    usage.filter((part) => part.startsWith('-')).map((part) => [part.split(':')[0]!, kindsIn(part)]),
+  );
+  const letters = usage.find((part) => part.startsWith('['))?.slice(1, -1) ?? '';
   let before: number | undefined;
   const open = [...args];
   for (let text = open.shift(); text !== undefined; text = open.shift()) {
@@ -274,35 +260,31 @@ function readArguments(usage: Usage, args: readonly string[]): Parsed {
     if (before !== undefined || !text.startsWith('-') || text === '-') {
       operands.push(text);
       // What follows is for that program.
-      if (/^(command|words|script|awk)$/.test(operandAt(usage, operands.length - 1, Infinity)?.kind ?? ''))
+      if (/^(command|words|script|awk)\b/.test(operandAt(usage, operands.length - 1, Infinity)))
         before ??= operands.push(...open.splice(0));
     } else if (text === '--') before = operands.length;
-    else if (usage.options.has('-NUMBER') && /^-\d+$/.test(text)) options.add(text);
-    else if (usage.options.has(`${name}=`)) options.add(name);
-    else if (attached === undefined && usage.options.get(text)?.length === 0) options.add(text);
-    else if (usage.options.has(name) || text.startsWith('--')) take(name, attached);
-    else readLetters(text);
+    else if (kindsOf.has('-NUMBER') && /^-\d+$/.test(text)) options.add(text);
+    else if (kindsOf.has(`${name}=`)) options.add(name);
+    else if (attached === undefined && kindsOf.get(text)?.length === 0) options.add(text);
+    else if (kindsOf.has(name) || text.startsWith('--')) take(name, attached);
+    else {
+      // `-la`, `-n5`, `-rn5`.
+      let at = 1;
+      for (; at < text.length && letters.includes(text[at]!); at++) options.add(`-${text[at]}`);
+      if (at < text.length) take(`-${text[at]}`, text.slice(at + 1) || undefined);
+    }
   }
   return { operands, options, values, before: before ?? operands.length };
 
   function take(option: string, attached: string | undefined): void {
-    const kinds = usage.options.get(option) ?? [];
-    if (kinds.length === 0) throw new Unclear(`the option ${option} of ${usage.name} is not known`);
+    const kinds = kindsOf.get(option) ?? [];
+    if (kinds.length === 0) throw new Unclear(`the option ${option} of ${program} is not known`);
     options.add(option);
     if (attached !== undefined) open.unshift(attached);
     for (const kind of kinds) {
       const value = open.shift();
-      if (value === undefined) throw new Unclear(`the option ${option} of ${usage.name} has no value`);
+      if (value === undefined) throw new Unclear(`the option ${option} of ${program} has no value`);
       values.push({ option, value, kind });
-    }
-  }
-
-  /** `-la`, `-n5`, `-rn5`. */
-  function readLetters(text: string): void {
-    for (let at = 1; at < text.length; at++) {
-      const option = `-${text[at]}`;
-      if (!usage.letters.includes(text[at]!)) return take(option, text.slice(at + 1) || undefined);
-      options.add(option);
     }
   }
 }
