@@ -87,6 +87,9 @@ export const KINDS: Readonly<Record<string, Use>> = {
     checkFile(text, call);
     touchTree(text, call.scope);
   },
+  /** All sources in a folder. The programs print lines of them. */
+  go: sources(/\.go$/i),
+  python: sources(/\.(pyi?|ipynb|toml)$/i),
   /** With everything below, also a repository. */
   remove(text, { name, scope }) {
     if (/^:|[*?[\\]/.test(text)) throw new Unclear(`${text} has a meaning for ${name} that is not analysed`);
@@ -140,6 +143,13 @@ export const KINDS: Readonly<Record<string, Use>> = {
 function matching(pattern: Pick<RegExp, 'test'>): Use {
   return (text, { name }) => {
     if (!pattern.test(text)) throw new Unclear(`the argument ${text} of ${name} is not known`);
+  };
+}
+
+function sources(pattern: RegExp): Use {
+  return (text, call) => {
+    checkFile(text, call);
+    touchTree(text, call.scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name)));
   };
 }
 
@@ -231,19 +241,11 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     call.scope.found.linker = call.name;
     call.scope.found.newRepositories = 'unpacked';
   }),
-  /** They print lines of all sources in a folder. */
-  gofmt: ({ scope }, { operands }) => readSources(operands, /\.go$/i, scope),
-  'ruff check': ({ scope }, { operands }) =>
-    readSources(operands.length === 0 ? ['.'] : operands, /\.(pyi?|ipynb|toml)$/i, scope),
   /** What it passes on is not known. */
   xargs({ run }, { operands }) {
     if ((operands[0] ?? 'echo') !== 'echo') throw new Unclear('it is not known what xargs passes on');
     run(operands.length > 0 ? operands : ['echo']);
   },
-  ...each(['node', 'python', 'python3'], ({ name }, { operands, options }) => {
-    if (operands.length === 0 && !options.has('--test') && !options.has('--version'))
-      throw new Unclear(`${name} runs what it reads`);
-  }),
   /** It searches the files that git knows, also private ones. */
   'git grep'({ scope }, { operands, before }) {
     const files = operands.slice(before);
@@ -279,11 +281,6 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
 
 function each<T>(names: readonly string[], one: T): Record<string, T> {
   return Object.fromEntries(names.map((name) => [name, one]));
-}
-
-function readSources(files: readonly string[], pattern: RegExp, scope: Scope): void {
-  for (const file of files)
-    touchTree(file, scope, (name, isFolder) => (isFolder ? name !== '.git' : pattern.test(name)));
 }
 
 /** Whether one of the patterns may match a name. */
