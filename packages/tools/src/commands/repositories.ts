@@ -51,12 +51,9 @@ function entriesOf(index: Buffer, hashBytes: number): readonly IndexEntry[] | un
     if (end === -1 || replaced > name.length) return undefined;
     name = Buffer.concat([name.subarray(0, name.length - replaced), index.subarray(start, end)]);
     if ((flags & 0xfff) !== Math.min(name.length, 0xfff)) return undefined;
-    const [seconds, mode, size] = [8, 24, 36].map((offset) => index.readUInt32BE(at + offset)) as [
-      number,
-      number,
-      number,
-    ];
-    entries.push({ name: name.toString(), isRepository: mode === 0xe000, size, seconds });
+    const numberAt = (offset: number): number => index.readUInt32BE(at + offset);
+    const isRepository = numberAt(24) === 0xe000;
+    entries.push({ name: name.toString(), isRepository, size: numberAt(36), seconds: numberAt(8) });
     at = version === 4 ? end + 1 : at + ((end - at + 8) & ~7);
   }
   // Entries may also be in another file, or stand for whole folders.
