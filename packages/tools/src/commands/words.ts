@@ -12,7 +12,7 @@ type Piece = { readonly text: string; readonly isGlob: boolean };
  * are checked before. Which characters a set in brackets means depends on the language.
  */
 const PIECE =
-  /'(?<single>[^']*)'|"(?<double>(?:[^"\\`$]|\\[^]|\$(?=["\s|)/])|\$[a-z]\w*|\$\{[a-z]\w*\})*)"|\\(?<escaped>[^\n])|(?<stars>\*+)|\$(?<name>[a-z]\w*)|\$\{(?<braced>[a-z]\w*)\}|(?<plain>[\w./:=@%+,\-^!\]}#]|\P{ASCII}|^\[$|\{(?<!(?:,|\.\.)[^]*)(?![^]*(?:,|\.\.))|(?<!^|[=:])~|\$$)/guy;
+  /'(?<single>[^']*)'|"(?<double>(?:[^"\\`$]|\\[^]|\$(?=["\s|)/])|\$[a-z]\w*|\$\{[a-z]\w*\})*)"|\\(?<escaped>[^\n])|(?<stars>\*+)|\$(?<name>[a-z]\w*)|\$\{(?<braced>[a-z]\w*)\}|(?<plain>[\w./:=@%+,\-^!\]}#]|\P{ASCII}|^\[$|\{|(?<!^|[=:])~|\$$)/guy;
 
 /** The arguments that a word becomes. `isMatch`: they are files that match a pattern. */
 export function expandWord(
@@ -46,9 +46,11 @@ function quotedDocument(raw: string): string | undefined {
 
 function readWord(raw: string, { variables }: Scope): Piece[] {
   const pieces: Piece[] = [];
+  const isExpanded = /,|\.\./.test(raw);
   let at = 0;
   for (const { 0: whole, groups = {} } of raw.matchAll(PIECE)) {
     const { single, double, escaped, stars, name = groups['braced'], plain } = groups;
+    if (plain === '{' && isExpanded) break;
     const quoted = double?.replaceAll(/\\([^])|\$\{?([a-z]\w*)\}?/g, (escape, char: string, variable?: string) =>
       variable !== undefined ? valueOf(variable, false) : /[$`"\\]/.test(char) ? char : char === '\n' ? '' : escape,
     );
