@@ -3,7 +3,7 @@ import { memoryJournal } from '../journal/memory.ts';
 import type { Waiting } from '../machine/state.ts';
 import { scriptedModel } from '../testing/scripted-model.ts';
 import { tool } from '../tools/tool.ts';
-import type { LoopOptions, StartedRun } from './options.ts';
+import type { ContinueOptions, LoopOptions, StartedRun } from './options.ts';
 import { startLoop } from './run.ts';
 
 /** A run whose tools hold a resource, need approval, and ask. `log`: what happened. */
@@ -85,6 +85,33 @@ test('what is left is asked about again when the run has changed', async () => {
     'waits for t2.question.1.0',
     'close',
   ]);
+});
+
+test('a run that is resumed is asked about only when what it waits for is durable', async () => {
+  const journal = memoryJournal();
+  const hold = tool({ name: 'hold', description: '', needsApproval: true, execute: () => 'held' });
+  const options: ContinueOptions = {
+    model: scriptedModel([{ calls: [{ name: 'hold' }] }, 'Done.']),
+    tools: [hold],
+    journal,
+    runId: 'r',
+  };
+  await startLoop({ ...options, input: 'go' }).result;
+  const log: string[] = [];
+  const resumed = startLoop({
+    ...options,
+    journal: {
+      ...journal,
+      async append(...given) {
+        await journal.append(...given);
+        await Promise.resolve();
+        log.push('durable');
+      },
+    },
+    beforePause: () => void log.push('asked'),
+  });
+  expect((await resumed.result).waiting).toMatchObject([{ effect: 't1.approval.0' }]);
+  expect(log).toEqual(['durable', 'asked']);
 });
 
 test('a run that is cancelled while it is asked about ends', async () => {

@@ -284,8 +284,8 @@ export interface RunEnvironment {
    */
   readonly durableItems?: boolean;
   /**
-   * Called when the run would pause, with what it waits for. It pauses when the promise has settled, unless `answer` was
-   * called by then. Until then its resources stay open, and tools that have asked a question wait. Called again when the run
+   * Called with what the run waits for, when it would pause and that is durable. It pauses when the promise has settled, unless
+   * `answer` was called by then. Until then its resources stay open, and tools that have asked a question wait. Called again when the run
    * has changed and would pause again. Errors are ignored.
    */
   readonly beforePause?: (waiting: readonly Waiting[]) => unknown;

@@ -282,8 +282,10 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
 
   function closeIfDone(): void {
     if (closed || stored || unwritten || unconfirmed > 0) return;
-    if (!detached && state.phase.type !== 'ended' && (!isPaused(state) || mayBeAnswered())) return;
+    const mayPause = !detached && state.phase.type !== 'ended';
+    if (mayPause && !isPaused(state)) return;
     if (unsynced) return syncAndClose();
+    if (mayPause && mayBeAnswered()) return;
     closed = true;
     // Tools that wait for answers: they are called again when the run is resumed with the answers.
     if (context.runningTools.size > 0) abortEffects(context, PAUSED);
@@ -305,7 +307,7 @@ export function startShell(context: RunContext, emit: Listener | undefined): She
     return true;
   }
 
-  /** A run that ends or pauses is durable already; one that is detached may not be. */
+  /** A run that ends or pauses is durable already; one that is detached, or resumed while it is paused, may not be. */
   function syncAndClose(): void {
     unsynced = false;
     try {
