@@ -1,4 +1,4 @@
-import type { Effect, Event, JournalEntry, LoopResult, State } from '@treadle/core';
+import type { Effect, Event, JournalEntry, LoopResult, State, Waiting } from '@treadle/core';
 import { checkResults } from '../invariants/i1-results.ts';
 import { checkPermission } from '../invariants/i2-permission.ts';
 import { checkEnding } from '../invariants/i4-ending.ts';
@@ -95,6 +95,10 @@ export function createChecks(
   /** The highest token that an effect of a run was started with, and by whom. */
   const tokens = new Map<string, { readonly token: number; readonly process: Process }>();
   const inputs = new Map<string, string>();
+  /** How many cancels may still reach a run. */
+  const cancels = new Map<string, number>();
+  /** Messages and answers that were refused, by run. */
+  const refused = new Map<string, string[]>();
   const attempts = new Map<string, number>();
   const tables = createStoreChecks(disk, isRaised);
   /** Runs that may be deleted, and forks, by their ids. */
@@ -166,7 +170,8 @@ export function createChecks(
     ensure(core.statusOf(known.states.at(-1)!) === status, 'I5 replay', () => `run ${run} is stored as ${status}`);
     for (const { event } of added) {
       scheduler.log(`    ${run} ${known.entries.length} ${event.type}${'effect' in event ? ` ${event.effect}` : ''}`);
-      if (event.type === 'cancel-requested' && run.includes('.')) checkCancel(run);
+      if (event.type === 'cancel-requested' && !isFork) checkCancel(run);
+      if (SAYING.has(event.type)) checkRefused(run, event);
       if (event.type === 'effect-lost') cover('lost effect');
       if (event.type === 'tool-parked') cover('parked');
       if (event.type === 'approval-given') cover('approval');
@@ -208,11 +213,27 @@ export function createChecks(
     return known;
   }
 
-  /** A child run is cancelled only when the cancel of its parent is in the journal. */
-  function checkCancel(child: string): void {
+  /** A run is cancelled only if somebody wants that who has not been told that it is refused. */
+  function checkCancel(run: string): void {
+    if (run.includes('.')) return checkChildCancel(run);
+    const isWanted = (cancels.get(run) ?? 0) > 0;
+    ensure(isWanted, 'acknowledged', () => `run ${run} is cancelled, and nobody wants that`);
+  }
+
+  /** A child run is cancelled only when the end of its parent is durable. */
+  function checkChildCancel(child: string): void {
     const parent = runs.get(child.replace(CHILD, ''));
-    const stopped = parent?.damage !== undefined || parent?.states.at(-1)!.phase.type === 'ended';
-    ensure(stopped === true, 'cancel order', () => `run ${child} is cancelled, and its parent is not`);
+    if (parent?.damage) return;
+    const ended = parent ? parent.states.findIndex(({ phase }) => phase.type === 'ended') : -1;
+    ensure(ended > 0, 'cancel order', () => `run ${child} is cancelled, and its parent has not ended`);
+    const isDurable = parent!.commits[ended - 1]! <= disk.durable();
+    ensure(isDurable, 'cancel order', () => `run ${child} is cancelled, and the end of its parent is not durable`);
+  }
+
+  /** What was refused does not happen later. */
+  function checkRefused(run: string, event: Event): void {
+    for (const mark of refused.get(run) ?? [])
+      ensure(!isSaid(event, mark), 'acknowledged', () => `"${mark}" was refused, and run ${run} has it since`);
   }
 
   function checkLeases(writer: Process): void {
@@ -359,6 +380,39 @@ export function createChecks(
     if (tool === 'bomb' && !isAccepted) checkCrashLoop(key);
   }
 
+  /**
+   * The model is asked with the results of the turns before. Those of calls that are not repeated to find them out are written
+   * by then, and in a run whose last driver has died, everything is.
+   */
+  function onAsked(key: string, process: Process): void {
+    const [known, id] = partsOf(key);
+    const turn = Number(MODEL_CALL.exec(id)?.[1] ?? 0);
+    if (!known || known.damage || turn === 0) return;
+    const state = known.states.at(-1)!;
+    const slots = state.phase.type === 'tools' && state.turn < turn ? state.phase.slots : [];
+    for (const { type, call } of slots) {
+      const isLost = call.effect !== 'pure' && type === 'running';
+      ensure(!isLost, 'written', () => `${key} asks the model with the result of ${call.index}, which is not written`);
+    }
+    const held = leases.get(known.runId);
+    if (held?.holder !== process || !held.takenOver) return;
+    const isIssued = core.outstanding(state).some((effect) => effect.id === id);
+    ensure(isIssued, 'written', () => `${key} asks the model after a takeover, and that is not written`);
+    cover('asked after a takeover');
+  }
+
+  /** Somebody is asked for what the run waits for. */
+  function onWaits(runId: string, waiting: readonly Waiting[]): void {
+    const known = runs.get(runId);
+    if (!known || known.damage || known.deleted !== undefined) return;
+    const place = firstWaiting(known, waiting);
+    ensure(place > 0, 'shown', () => `somebody is asked about run ${runId}, and what it waits for is not stored`);
+    const isDurable = known.commits[place - 1]! <= disk.durable();
+    ensure(isDurable, 'shown', () => `somebody is asked about run ${runId}, and entry ${place - 1} is not durable`);
+    known.shown = Math.max(known.shown, place);
+    cover('asked before the pause');
+  }
+
   /** Processes that an earlier driver of the run has left on this host have been ended. The driver itself may have died a moment ago. */
   function checkSurvivors(key: string, driver: Process): void {
     const runId = key.slice(0, key.lastIndexOf('/'));
@@ -448,17 +502,22 @@ export function createChecks(
     if (detached) return;
     const place = outcome
       ? known.states.findIndex((state) => state.phase.type === 'ended' && state.phase.outcome.type === outcome.type)
-      : 1 + Math.max(0, ...waiting.map(({ effect }) => firstIssued(known, effect.split('/')[0]!)));
-    ensure(place > 0, 'acknowledged', () => `run ${runId} was reported as ${outcome?.type}, which is not stored`);
+      : firstWaiting(known, waiting);
+    const what = outcome?.type ?? 'paused';
+    ensure(place > 0, 'acknowledged', () => `run ${runId} was reported as ${what}, which is not stored`);
     ensure(
       known.commits[place - 1]! <= disk.durable(),
       'acknowledged',
-      () => `run ${runId} was reported as ${outcome?.type ?? 'paused'}, and entry ${place - 1} is not durable`,
+      () => `run ${runId} was reported as ${what}, and entry ${place - 1} is not durable`,
     );
   }
 
-  function firstIssued({ entries }: Reference, effect: string): number {
-    return entries.findIndex(({ issued }) => issued.includes(effect));
+  /** The first state of a run in which it waits for all of this. */
+  function firstWaiting({ states }: Reference, waiting: readonly Waiting[]): number {
+    return states.findIndex((state) => {
+      const effects = new Set(core.waiting(state).map(({ effect }) => effect));
+      return waiting.every(({ effect }) => effects.has(effect));
+    });
   }
 
   /** The answer was acknowledged: it is in the journal, and durable. */
@@ -504,14 +563,16 @@ export function createChecks(
 
   /**
    * What was said about a message or an answer that nothing else contains. Accepted: it is in the journal, once, and durable.
-   * Refused: it is not there.
+   * Refused: it is not there, and never will be.
    */
   function onSaid(runId: string, mark: string, accepted: boolean): void {
     const known = runs.get(runId);
     if (!known || known.damage || known.deleted !== undefined) return;
-    const found = known.entries.filter(({ event }) => JSON.stringify(event).includes(`${mark}"`));
-    if (!accepted)
+    const found = known.entries.filter(({ event }) => isSaid(event, mark));
+    if (!accepted) {
+      refused.set(runId, [...(refused.get(runId) ?? []), mark]);
       return ensure(found.length === 0, 'acknowledged', () => `"${mark}" was refused, and run ${runId} has it`);
+    }
     ensure(
       found.length === 1,
       'acknowledged',
@@ -524,6 +585,11 @@ export function createChecks(
     );
     known.shown = Math.max(known.shown, found[0]!.seq + 1);
     cover(`accepted ${mark.split(' ')[0]}`);
+  }
+
+  /** Somebody wants to cancel a run, or was told that it will not happen. */
+  function onCancel(runId: string, what: 'asked' | 'refused'): void {
+    cancels.set(runId, (cancels.get(runId) ?? 0) + (what === 'asked' ? 1 : -1));
   }
 
   /** The run and its child runs were deleted, and that is durable. */
@@ -547,6 +613,10 @@ export function createChecks(
     const early = wakeAt - clock.now() - host.setBackMs;
     ensure(early <= 0, 'woken', () => `${name} wakes run ${runId} ${early} ms too early`);
     cover('woken');
+  }
+
+  function isDriver(runId: string, process: Process): boolean {
+    return leases.get(runId)?.holder === process;
   }
 
   /** The run is paused until a time, and no answer can end that. */
@@ -695,9 +765,11 @@ export function createChecks(
     deletable,
     forks,
     isAsleep,
+    isDriver,
     onHeld: reported(onHeld),
     onShown: reported(onShown),
     onSaid: reported(onSaid),
+    onCancel,
     onDeleted: reported(onDeleted),
     onWoken: reported(onWoken),
     use: (all: Machines) => void (machines = all),
@@ -706,6 +778,8 @@ export function createChecks(
     onDamage,
     onPowerFailure: reported(onPowerFailure),
     onStart: reported(onStart),
+    onAsked: reported(onAsked),
+    onWaits: reported(onWaits),
     isStale: reported(isStale),
     onAct: reported(onAct),
     onEndedEarly,
@@ -720,18 +794,25 @@ function isCallOf(id: string) {
     effect.type === 'call-tool' && effect.id === id;
 }
 
+function isSaid(event: Event, mark: string): boolean {
+  return JSON.stringify(event).includes(`${mark}"`);
+}
+
 function hasChildren({ entries }: Reference): boolean {
   return entries.some(({ event }) => event.type === 'child-started');
 }
 
 /** The end of the id of a child run: the effect that started it. */
 const CHILD = /\.(t\d+\.tool\.\d+)$/;
+const MODEL_CALL = /^t(\d+)\.model\./;
 const ANSWERED: ReadonlySet<string> = new Set([
   'approval-given',
   'client-result-given',
   'question-answered',
   'deadline-passed',
 ]);
+/** Entries that contain what people have said. */
+const SAYING: ReadonlySet<string> = new Set([...ANSWERED, 'input-added']);
 /** Other entries that can follow a death. */
 const INTERRUPTING: ReadonlySet<string> = new Set(['input-added', 'budget-escalated', 'call-rejudged']);
 /** Results that do not deny an effect. A result that is withheld by a filter, which may have timed out, says that the tool was called. */

@@ -38,13 +38,15 @@ export interface StoreCode {
   readonly openWal: (db: DatabaseSync, location: string, system: WalSystem) => Wal;
   /** The log on a real machine. */
   readonly SYSTEM: WalSystem;
+  readonly INBOX_PATIENCE_MS: number;
 }
 
 /** Loads them by path: packages may be imported only by what they export. */
 export async function loadStore(): Promise<StoreCode> {
   const load = async (file: string): Promise<object> =>
     (await import(new URL(`../../packages/store/src/sqlite/${file}.ts`, import.meta.url).href)) as object;
-  return { ...(await load('database')), ...(await load('store')), ...(await load('wal')) } as StoreCode;
+  const [inner, port] = [['database', 'store', 'wal'], '../ports/inbox'];
+  return Object.assign({}, ...(await Promise.all([...inner, port].map(load)))) as StoreCode;
 }
 
 /** Where pids are valid: a machine, or a container. All hosts share the disk. */

@@ -10,6 +10,7 @@ import type {
   ToolEffect,
   Touch,
   Verification,
+  Waiting,
 } from '@treadle/core';
 import { sleepTool } from '@treadle/core/timers';
 import { keyedModel, type Said, type Script } from '../crash/keyed-model.ts';
@@ -162,6 +163,10 @@ export interface World {
   readonly block: (process: Process, ms: number) => void;
   /** Checks that the call may start. */
   readonly onStart: (execution: Execution) => void;
+  /** Checks that the model may be asked. */
+  readonly onAsked: (key: string, process: Process) => void;
+  /** Checks that somebody may be asked for what the run waits for. */
+  readonly onWaits: (runId: string, waiting: readonly Waiting[]) => void;
   /** Checks that the call may act, and whether its process is still the driver of the run. */
   readonly isStale: (execution: Execution) => boolean | undefined;
   /** Checks the ledger. */
@@ -200,7 +205,8 @@ export function codeOf(world: World, process: Process, plan: Plan): Omit<LoopOpt
     if (name !== 'child') return simulatedTool(world, process, name, KINDS[name]!);
     return agentTool({ name, description: name, ...codeFor(childScript), ...SHARED });
   };
-  const beforePause = (): Promise<void> => {
+  const beforePause = (waiting: readonly Waiting[]): Promise<void> => {
+    world.onWaits(plan.runId, waiting);
     const { promise, resolve } = Promise.withResolvers<void>();
     after(process, random.between(1, 3_000), 'has waited for answers', resolve);
     return promise;
@@ -271,13 +277,14 @@ function namesIn(script: Script): ReadonlySet<string> {
 const WHAT = { type: 'object', properties: { what: { type: 'string' } }, required: ['what'] } as const;
 
 export function delayedModel(
-  { scheduler: { after, random } }: World,
+  { scheduler: { after, random }, onAsked }: World,
   process: Process,
   model: LoopOptions['model'],
 ): LoopOptions['model'] {
   return {
     ...model,
     reply(...asked) {
+      onAsked(asked[0].key, process);
       const { promise, resolve } = Promise.withResolvers<Awaited<ReturnType<typeof model.reply>>>();
       const ms = random.chance(0.04) ? random.between(5_000, 45_000) : random.between(1, 900);
       after(process, ms, `the model replies to ${asked[0].key}`, () => resolve(model.reply(...asked)));

@@ -2,11 +2,12 @@ import type { treadleServer, TreadleServerOptions } from '@treadle/server';
 import { keyedModel } from '../crash/keyed-model.ts';
 import type { Cause } from './expected-errors.ts';
 import type { Parts } from './jobs.ts';
-import type { Process } from './machine.ts';
+import type { Host, Process } from './machine.ts';
 import { deliverRequest, type SentRequest } from './replaced/http.ts';
 import { delayedModel, policyOf, scriptOf, SERVED, simulatedTools } from './runs.ts';
 import { OUTSIDE } from './scheduler.ts';
 import type { Told } from './told.ts';
+import { createWriters } from './writers.ts';
 
 /**
  * Processes with the real server, and clients that send requests to any of them. A client remembers all that it was told: that
@@ -25,23 +26,33 @@ export interface ServerCode {
   readonly treadleServer: typeof treadleServer;
 }
 
-/** A client with one response that it wants. */
-interface Client {
-  readonly name: string;
+/** A response that somebody wants, once, however often and by whom it is asked for. */
+interface Wish {
   readonly key: string;
-  /** It sends the response to a conversation that it has created. */
+  /** It is sent to a conversation, which is created for it. */
   readonly chats: boolean;
   readonly isStreaming: boolean;
+  /** What the first was told who asked for them. */
   conversation?: string;
-  /** The id of its response. */
+  id?: string;
+  /** Somebody has deleted it, or is about to. */
+  isDeleted: boolean;
+}
+
+/** Some clients want the same, with the same idempotency key. */
+interface Client {
+  readonly name: string;
+  readonly wish: Wish;
+  /** What this client was told. */
+  conversation?: string;
   id?: string;
   status?: string;
   /** The last event that it has received. */
   lastEvent: number;
   /** A request of it has no answer yet: the process that has it. */
   busy?: Process | undefined;
-  cancelled: boolean;
-  deleted: boolean;
+  /** It does nothing any more. */
+  hasLeft: boolean;
 }
 
 interface Answer {
@@ -70,6 +81,9 @@ const SILENT = {
   ...Object.fromEntries(['trace', 'debug', 'info', 'warn', 'error', 'fatal'].map((level) => [level, () => {}])),
 } as unknown as NonNullable<TreadleServerOptions['log']>;
 
+/** The process that drives a run does not do what is asked for, now or later. */
+const DRIVEN_ELSEWHERE = 'run_driven_elsewhere';
+
 const ENDED = ['completed', 'failed', 'cancelled', 'incomplete'];
 
 /** Which causes explain that a server does not do what a client wants. */
@@ -80,16 +94,23 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
   const { scheduler, cover } = world;
   const { random, after, log, within } = scheduler;
   const script = scriptOf(random, random.between(1, 2), SERVED);
-  const clients = Array.from({ length: random.pick([1, 1, 2, 2]) }, (_, index): Client => ({
-    name: `client${index}`,
+  const wishes = Array.from({ length: random.pick([1, 1, 2, 2]) }, (_, index): Wish => ({
     key: `key${index}`,
     chats: random.chance(0.4),
     isStreaming: random.chance(0.5),
-    lastEvent: -1,
-    cancelled: false,
-    deleted: false,
+    isDeleted: false,
   }));
+  const wanted = wishes.length === 1 && random.chance(0.5) ? [...wishes, ...wishes] : wishes;
+  const clients = wanted.map((wish, index): Client => ({
+    name: `client${index}`,
+    wish,
+    lastEvent: -1,
+    hasLeft: false,
+  }));
+  const writers = createWriters(parts, told);
   let [started, marks] = [0, 0];
+  /** How often processes still stall although all other faults may have stopped. */
+  let stalls = 2;
 
   function startProcess(): void {
     const process = machines.start();
@@ -97,7 +118,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
     const server = within(process, () =>
       create({
         models: { default: 'keyed', models: new Map([['keyed', delayedModel(world, process, keyedModel(script))]]) },
-        store: process.store,
+        store: { ...process.store, inbox: slowInbox(process) },
         tools: simulatedTools(world, process),
         defaultTools: [...new Set(SERVED)],
         policy: policyOf(world, process),
@@ -115,6 +136,30 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
         machines.kill(process);
       });
     });
+  }
+
+  /** A process can stall at any time, alone or with its host: rather when it is about to do what others ask for. */
+  function slowInbox(process: Process): Process['store']['inbox'] {
+    const { inbox } = process.store;
+    return {
+      ...inbox,
+      async open() {
+        const open = await inbox.open();
+        const isAsked = open.some(({ runId }) => checks.isDriver(runId, process));
+        if (!isAsked || stalls === 0 || random.chance(0.5)) return open;
+        stalls--;
+        const ms = random.between(2_000, 8_000);
+        if (random.chance(0.7)) world.block(process, ms);
+        else suspend(process.host, ms);
+        return open;
+      },
+    };
+  }
+
+  function suspend(host: Host, ms: number): void {
+    cover('suspended host');
+    causes.add('suspend');
+    machines.suspend(host, ms);
   }
 
   /** Sends a request. `onEvent` gets what leaves the server: the events of a stream, or the answer. */
@@ -153,7 +198,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
     cover(`answered with ${status} ${body.error?.code}`);
     // A run that has not started yet, or that a power failure has taken back, does not exist. Nobody was shown it.
     const isMissing = body.error?.code === 'run_not_found' && !checks.runs.get(client.id!)?.shown;
-    if (status === 409 || isMissing || (status === 404 && client.deleted)) return;
+    if (status === 409 || isMissing || (status === 404 && client.wish.isDeleted)) return;
     const isExplained = status >= 500 && UNAVAILABLE.some((cause) => causes.has(cause));
     if (!isExplained) report(new Error(`${about}: ${body.error?.message}`));
   }
@@ -170,7 +215,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
       if (response?.id !== undefined && !body.deleted) learnResponse(client, response.id, response.status);
       if (body.deleted) told.tellDeleted(body.object === 'response' ? 'request' : 'conversation', body.id!);
       if (body.object === 'conversation') {
-        client.conversation = body.id!;
+        learnId(client, 'conversation', body.id!);
         told.tell('conversation', body.id!);
       }
       const last = body.data?.at(-1)?.seq;
@@ -180,11 +225,18 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
     }
   }
 
-  function learnResponse(client: Client, id: string, status: string | undefined): void {
-    if (client.id !== undefined && client.id !== id) {
-      throw new Error(`${client.name} was told of two responses for one key, ${client.id} and ${id}`);
+  /** All who use the same key are told of the same. */
+  function learnId(client: Client, what: 'id' | 'conversation', id: string): void {
+    const { name, wish } = client;
+    client[what] = id;
+    wish[what] ??= id;
+    if (wish[what] !== id && !wish.isDeleted) {
+      throw new Error(`${name} was told of ${id} for ${wish.key}, and somebody was told of ${wish[what]}`);
     }
-    client.id = id;
+  }
+
+  function learnResponse(client: Client, id: string, status: string | undefined): void {
+    learnId(client, 'id', id);
     if (status === undefined || !ENDED.includes(status)) return told.tell('request', id);
     told.tell('request', id, status);
     client.status = status;
@@ -192,18 +244,21 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
   }
 
   function act(): void {
+    writers.act();
     const client = random.pick(clients);
     const processes = machines.processes();
-    if (processes.length === 0 || client.deleted) return;
+    client.hasLeft ||= client.wish.isDeleted;
+    if (processes.length === 0 || client.hasLeft) return;
     const process = random.pick(processes);
     if (!client.busy?.alive) next(client, process);
     // While it waits for something else.
-    else if (client.id !== undefined && client.status === undefined && !isCalm() && random.chance(0.2))
+    else if (client.id !== undefined && client.status === undefined && !isCalm() && random.chance(0.5))
       steer(client, process);
   }
 
   function next(client: Client, process: Process): void {
-    const { id, conversation, chats, key } = client;
+    const { id, conversation, wish } = client;
+    const { chats, key } = wish;
     const send = (method: string, path: string, body?: object, headers?: Record<string, string>): void =>
       request(client, process, { method, path, ...(body && { body }), ...(headers && { headers }) }, (event) =>
         learn(client, event),
@@ -212,7 +267,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
       return send('POST', '/v1/conversations', {}, { 'idempotency-key': `${key}-conversation` });
     }
     if (id === undefined) {
-      const body = { input: `Do it, ${client.name}.`, background: true, stream: client.isStreaming };
+      const body = { input: `Do it for ${key}.`, background: true, stream: wish.isStreaming };
       return send('POST', '/v1/responses', { ...body, ...(chats && { conversation }) }, { 'idempotency-key': key });
     }
     if (client.status !== undefined) return finish(client, send);
@@ -223,39 +278,58 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
       return send('GET', `/v1/responses/${id}?stream=true${from}`);
     }
     if (what < 0.7) return send('GET', `/v1/runs/${id}/events`);
-    if (what > 0.96 && !isCalm()) {
-      client.cancelled = true;
-      return send('POST', `/v1/responses/${id}/cancel`);
-    }
+    if (what > 0.95 && !isCalm()) return cancel(client, process);
+    if (what > 0.8 && !isCalm()) return steer(client, process);
     return send('GET', `/v1/responses/${id}`);
   }
 
-  /** Sends a message to the run, wherever it is driven. */
-  function steer(client: Client, process: Process): void {
+  function cancel(client: Client, process: Process): void {
+    const id = client.id!;
+    const api = random.pick(['responses', 'runs']);
+    checks.onCancel(id, 'asked');
+    request(client, process, { method: 'POST', path: `/v1/${api}/${id}/cancel` }, (body) => {
+      // The other answer says no more than that the response is in progress.
+      if (api === 'runs' && body.error?.code === DRIVEN_ELSEWHERE) refuse(() => checks.onCancel(id, 'refused'));
+      else learn(client, body);
+    });
+  }
+
+  function refuse(note: () => void): void {
+    cover('refused by another process');
+    note();
+  }
+
+  /** Sends a message to the run, wherever it is driven: rather through another process. */
+  function steer(client: Client, given: Process): void {
     const mark = `note ${++marks}`;
+    const others = machines.processes().filter((one) => !checks.isDriver(client.id!, one));
+    const process = others.length > 0 && random.chance(0.7) ? random.pick(others) : given;
     request(
       client,
       process,
       { method: 'POST', path: `/v1/runs/${client.id!}/input`, body: { input: mark } },
       (body) => {
+        const refused = (): void => checks.onSaid(client.id!, mark, false);
         if (body.object === 'run.input') checks.onSaid(client.id!, mark, true);
+        else if (body.error?.code === 'run_not_running') refused();
+        else if (body.error?.code === DRIVEN_ELSEWHERE) refuse(refused);
         // The driver may still take it, if it has not replied in time.
-        else if (body.error?.code === 'run_not_running') checks.onSaid(client.id!, mark, false);
       },
     );
   }
 
   /** A client that knows the end of its response deletes it, or looks at it once more. */
   function finish(client: Client, send: (method: string, path: string) => void): void {
-    client.deleted = true;
+    client.hasLeft = true;
     if (random.chance(0.5)) return;
+    client.wish.isDeleted = true;
     checks.deletable.add(client.id!);
     if (client.conversation !== undefined) return send('DELETE', `/v1/conversations/${client.conversation}`);
     send('DELETE', `/v1/responses/${client.id!}`);
   }
 
-  function isDone({ id, status, deleted, busy }: Client): boolean {
-    return deleted && !busy?.alive && (id === undefined || status !== undefined);
+  function isDone({ id, status, wish, hasLeft, busy }: Client): boolean {
+    return hasLeft && !busy?.alive && (wish.isDeleted || id === undefined || status !== undefined);
   }
 
   function areEnded(): boolean {

@@ -4,6 +4,7 @@ import { keyedModel } from '../crash/keyed-model.ts';
 import { createChecks, type Checks } from './checks.ts';
 import { createDisk, type Disk, type DiskFault } from './disk.ts';
 import type { Cause } from './expected-errors.ts';
+import { createInboxChecks, type InboxChecks } from './inbox-checks.ts';
 import { createJobs, newJob, type Job, type Parts } from './jobs.ts';
 import { createLedger } from './ledger.ts';
 import { createMachines, loadStore, type Host, type Machines, type Process } from './machine.ts';
@@ -119,7 +120,7 @@ export async function simulate(seed: number, { about, print }: SimulateOptions =
   if (profile.serves) serverCode ??= await loadServer();
   const machines = createMachines(store, { scheduler, disk, hosts: profile.hosts, onCommit });
   checks.use(machines);
-  const { onStart, isStale, onAct, onHeld } = checks;
+  const { onStart, onAsked, onWaits, isStale, onAct, onHeld } = checks;
   const { kill } = machines;
   const slow = profile.slow === true;
   const causes = new Set<Cause>();
@@ -127,16 +128,18 @@ export async function simulate(seed: number, { about, print }: SimulateOptions =
     causes.add('stall');
     machines.stall(process, ms);
   };
-  const checked = { onStart, isStale, onAct, onHeld };
+  const checked = { onStart, onAsked, onWaits, isStale, onAct, onHeld };
   const world: World = { core, scheduler, ledger, slow, kill, block, resources, cover, ...checked };
   const told = createTold(disk);
-  const parts = { profile, scheduler, disk, checks, told, machines, world, causes, jobs, cover, report };
+  const { now } = scheduler;
+  const inbox = createInboxChecks({ disk, now, patienceMs: store.INBOX_PATIENCE_MS, cover, report });
+  const parts = { profile, scheduler, disk, checks, told, inbox, machines, world, causes, jobs, cover, report };
   const schedule = createSchedule(parts);
   function onCommit(process: Process): void {
     checks.onCommit(process);
     if (profile.serves) {
       told.onCommit();
-      if (disk!.wrote('inbox') && told.hasTaken()) cover('request in the inbox');
+      inbox.onCommit(process);
     }
     schedule.onCommit(process);
   }
@@ -169,6 +172,7 @@ interface ScheduleParts {
   readonly disk: Disk;
   readonly checks: Checks;
   readonly told: Told;
+  readonly inbox: InboxChecks;
   readonly machines: Machines;
   readonly world: World;
   /** Both are empty at first. */
@@ -188,7 +192,7 @@ interface Schedule {
 }
 
 function createSchedule(parts: ScheduleParts): Schedule {
-  const { profile, scheduler, disk, checks, told, machines, world, causes, jobs, cover, report } = parts;
+  const { profile, scheduler, disk, checks, told, inbox, machines, world, causes, jobs, cover, report } = parts;
   const { random, after, log } = scheduler;
   const kinds = profile.faults.filter(() => random.chance(0.5));
   const rate = random.pick(profile.rates);
@@ -236,6 +240,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
         cover('power failure');
         machines.failPower();
         told.onPowerFailure();
+        inbox.onPowerFailure();
         return checks.onPowerFailure();
       case 'stall':
         return stall(process);
@@ -304,6 +309,7 @@ function createSchedule(parts: ScheduleParts): Schedule {
     if (calm || job.done || job.deleted || job.cancelled) return;
     cover('cancel');
     job.cancelled = true;
+    checks.onCancel(job.plan.runId, 'asked');
     if (kinds.includes('full')) after(OUTSIDE, random.next() * 3, 'fills the disk', () => failDisk('statement', 0));
     log(`${job.plan.runId} is cancelled`);
     for (const process of machines.processes()) {

@@ -2,8 +2,8 @@ import type { Disk } from './disk.ts';
 import { ensure } from './violation.ts';
 
 /**
- * What clients of servers were told, apart from entries of runs: which requests and conversations exist, how far a request
- * has come, and the events of streams. All of it must be durable when the bytes leave the server.
+ * What clients of servers and programs were told, apart from entries of runs: which requests and conversations exist, how far a
+ * request has come, what was created with a key, and the events of streams. All of it must be durable when it is told.
  */
 export interface Told {
   readonly onCommit: () => void;
@@ -12,13 +12,13 @@ export interface Told {
   readonly tell: (kind: Kind, id: string, value?: string | number) => void;
   /** A client was told that something is deleted. */
   readonly tellDeleted: (kind: Kind, id: string) => void;
-  /** Whether a process has taken a request of another one. */
-  readonly hasTaken: () => boolean;
+  /** Somebody was told that something was not stored with a value. */
+  readonly tellRefused: (kind: Kind, id: string, value: string) => void;
   /** All requests, with their values. */
   readonly requests: () => ReadonlyMap<string, string | number>;
 }
 
-export type Kind = 'request' | 'conversation' | 'stream';
+export type Kind = 'request' | 'conversation' | 'stream' | 'key';
 
 interface Version {
   /** Undefined: it does not exist. */
@@ -26,25 +26,34 @@ interface Version {
   readonly commit: number;
 }
 
-const QUERIES: Readonly<Record<Kind, string>> = {
-  request: 'SELECT response AS id, status AS value FROM requests',
-  conversation: `SELECT conversation AS id, coalesce(head, '') AS value FROM conversations WHERE tenant NOT LIKE char(1) || '%'`,
-  stream: 'SELECT stream AS id, last AS value FROM streams',
+interface Table {
+  readonly name: string;
+  readonly sql: string;
+}
+
+const TABLES: Readonly<Record<Kind, Table>> = {
+  request: { name: 'requests', sql: 'SELECT response AS id, status AS value FROM requests' },
+  conversation: {
+    name: 'conversations',
+    sql: `SELECT conversation AS id, coalesce(head, '') AS value FROM conversations WHERE tenant NOT LIKE char(1) || '%'`,
+  },
+  stream: { name: 'streams', sql: 'SELECT stream AS id, last AS value FROM streams' },
+  key: { name: 'idempotency_keys', sql: 'SELECT key AS id, response AS value FROM idempotency_keys' },
 };
 
 export function createTold(disk: Disk): Told {
-  const tables = Object.entries(QUERIES).map(([kind, sql]) => ({
+  const tables = Object.entries(TABLES).map(([kind, { name, sql }]) => ({
     kind: kind as Kind,
+    name,
     find: disk.prepare(sql),
     versions: new Map<string, Version[]>(),
   }));
-  const findTaken = disk.prepare('SELECT 1 FROM inbox WHERE is_taken = 1');
   const tableOf = (kind: Kind): Map<string, Version[]> => tables.find((one) => one.kind === kind)!.versions;
 
   function onCommit(): void {
     const commit = disk.commits();
-    for (const { kind, find, versions } of tables) {
-      if (!disk.wrote(`${kind}s`)) continue;
+    for (const { name, find, versions } of tables) {
+      if (!disk.wrote(name)) continue;
       const rows = new Map(find.all().map(({ id, value }) => [id as string, value as string | number]));
       for (const [id, known] of versions) {
         if (!rows.has(id) && known.at(-1)?.value !== undefined) known.push({ value: undefined, commit });
@@ -72,17 +81,20 @@ export function createTold(disk: Disk): Told {
           : one.value !== undefined && (value === undefined || one.value === value),
       );
       const what = `${kind} ${id}${value === undefined ? '' : ` with ${value}`}`;
-      ensure(found !== undefined, 'told', () => `a client was told of ${what}, which is not stored`);
-      ensure(found.commit <= disk.durable(), 'told', () => `a client was told of ${what}, which is not durable`);
+      ensure(found !== undefined, 'told', () => `somebody was told of ${what}, which is not stored`);
+      ensure(found.commit <= disk.durable(), 'told', () => `somebody was told of ${what}, which is not durable`);
     },
     tellDeleted(kind, id) {
       const last = tableOf(kind).get(id)?.at(-1);
       if (!last) return;
       const isGone = last.value === undefined;
-      ensure(isGone, 'told', () => `a client was told that ${kind} ${id} is deleted, and it is not`);
+      ensure(isGone, 'told', () => `somebody was told that ${kind} ${id} is deleted, and it is not`);
       ensure(last.commit <= disk.durable(), 'told', () => `the deletion of ${kind} ${id} is not durable`);
     },
-    hasTaken: () => findTaken.get() !== undefined,
+    tellRefused(kind, id, value) {
+      const isStored = tableOf(kind).get(id)?.at(-1)?.value === value;
+      ensure(!isStored, 'told', () => `somebody was told that ${kind} ${id} is not stored with ${value}, and it is`);
+    },
     requests: () =>
       new Map(
         [...tableOf('request')].flatMap(([id, known]) => {

@@ -16,6 +16,7 @@ export type CheckName =
   | 'error'
   | 'exposure'
   | 'filter'
+  | 'inbox'
   | 'issued'
   | 'lease'
   | 'ledger and journal'
@@ -25,7 +26,8 @@ export type CheckName =
   | 'takeover'
   | 'told'
   | 'tokens'
-  | 'woken';
+  | 'woken'
+  | 'written';
 
 export class Violation extends Error {
   readonly check: CheckName;

@@ -7,6 +7,10 @@ const MESSAGES = 'store/src/sqlite/messages.ts';
 const APPENDS = 'store/src/sqlite/appends.ts';
 const TEXTS = 'store/src/sqlite/shared-texts.ts';
 const RUNS = 'store/src/sqlite/runs.ts';
+const GROUP_COMMIT = 'store/src/sqlite/group-commit.ts';
+const REQUESTS = 'store/src/sqlite/requests.ts';
+const INBOX = 'store/src/sqlite/inbox.ts';
+const SHELL = 'core/src/driver/shell.ts';
 
 /**
  * Defects that nobody has made yet, on the way from an event to what somebody is told about it. They show what the simulation
@@ -67,7 +71,7 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
     checks: ['I8 durable', 'acknowledged', 'shown', 'told', 'budget', 'resource'],
     patches: [
       {
-        file: 'store/src/sqlite/group-commit.ts',
+        file: GROUP_COMMIT,
         from: 'const syncing = done.some(mustBeSynced) ? sync() : undefined;',
         to: 'const syncing = undefined as void | Promise<void>;',
       },
@@ -141,7 +145,7 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
     checks: ['acknowledged', 'resource'],
     patches: [
       {
-        file: 'core/src/driver/shell.ts',
+        file: SHELL,
         from: 'await Promise.race([promise, done]);\n    return true;',
         to: 'void promise;\n    return true;',
       },
@@ -204,10 +208,8 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
   },
   {
     name: 'an idempotency key is not stored',
-    checks: ['error', 'append only'],
-    patches: [
-      { file: 'store/src/sqlite/requests.ts', from: 'insertKeys(record, keys, createdAt);', to: 'void insertKeys;' },
-    ],
+    checks: ['told', 'error', 'append only'],
+    patches: [{ file: REQUESTS, from: 'insertKeys(record, keys, createdAt);', to: 'void insertKeys;' }],
   },
   {
     name: 'a fork is reported before it is durable',
@@ -217,6 +219,159 @@ export const WRITE_PATH_MUTANTS: readonly RevertedFix[] = [
         file: 'core/src/journal/make-fork.ts',
         from: 'await journal.append(newId, entries);',
         to: "await journal.append(newId, entries, undefined, 'written');",
+      },
+    ],
+  },
+  {
+    name: 'readers do not wait for own commits',
+    checks: ['shown', 'told'],
+    patches: [{ file: WAL, from: 'if (isShown) shown = last;', to: '' }],
+  },
+  {
+    name: 'the end of a sync counts for later commits',
+    checks: ['I8 durable', 'acknowledged', 'shown', 'told', 'budget', 'resource', 'cancel order'],
+    patches: [{ file: WAL, from: 'durable = upTo;', to: 'durable = last;' }],
+  },
+  {
+    name: 'writes go on after a failed sync',
+    checks: ['I8 durable', 'acknowledged', 'shown', 'told', 'budget', 'resource', 'cancel order', 'error', 'ending'],
+    patches: [{ file: WAL, from: "if (failure && (isGone || until === 'durable')) throw failure;", to: '' }],
+  },
+  {
+    name: 'a write that was rejected stays in the transaction',
+    checks: ['append only', 'counts', 'error', 'I5 replay', 'lease', 'budget', 'told', 'acknowledged'],
+    patches: [{ file: GROUP_COMMIT, from: "db.exec('ROLLBACK TO job; RELEASE job');", to: "db.exec('RELEASE job');" }],
+  },
+  {
+    name: 'a failed transaction is acknowledged',
+    checks: [
+      'I8 durable',
+      'acknowledged',
+      'shown',
+      'told',
+      'budget',
+      'resource',
+      'lease',
+      'error',
+      'written',
+      'issued',
+    ],
+    patches: [
+      {
+        file: GROUP_COMMIT,
+        from: "if (db.isTransaction) db.exec('COMMIT');",
+        to: "try { if (db.isTransaction) db.exec('COMMIT'); } catch { rollBack(); }",
+      },
+    ],
+  },
+  {
+    name: 'entries are appended without the lease',
+    checks: ['lease', 'I5 replay', 'append only', 'error'],
+    patches: [{ file: APPENDS, from: 'checkWriter(runId, lease);', to: '' }],
+  },
+  {
+    name: 'entries are appended out of order',
+    checks: ['I5 replay', 'append only', 'error', 'ending', 'lease'],
+    patches: [{ file: APPENDS, from: 'if (misplaced >= 0) {', to: 'if (misplaced > 1e9) {' }],
+  },
+  {
+    name: 'a call starts before its entry is durable',
+    checks: ['I8 durable', 'issued', 'budget'],
+    patches: [
+      {
+        file: SHELL,
+        from: "for (let i = 0; i < effects.length; i++) if (mustBeRemembered(effects[i]!)) return 'durable';",
+        to: '',
+      },
+    ],
+  },
+  {
+    name: 'the model gets a result that is not written',
+    checks: ['written'],
+    patches: [
+      { file: SHELL, from: "return slot?.call.effect === 'pure' ? 'accepted' : 'written';", to: "return 'accepted';" },
+    ],
+  },
+  {
+    name: 'child runs end before the end of their parent is durable',
+    checks: ['cancel order', 'shown'],
+    patches: [
+      {
+        file: SHELL,
+        from: "if (onDurable || entry.status !== undefined) return 'durable';",
+        to: "if (onDurable) return 'durable';",
+      },
+    ],
+  },
+  {
+    name: 'somebody is asked about a run before that is durable',
+    checks: ['shown'],
+    patches: [
+      {
+        file: SHELL,
+        from: 'if (unsynced) return syncAndClose();\n    if (mayPause && mayBeAnswered()) return;',
+        to: 'if (mayPause && mayBeAnswered()) return;\n    if (unsynced) return syncAndClose();',
+      },
+    ],
+  },
+  {
+    name: 'a request is acknowledged before it is durable',
+    checks: ['told', 'error'],
+    patches: [
+      { file: REQUESTS, from: 'undefined,\n        request.length,', to: "'written',\n        request.length," },
+    ],
+  },
+  {
+    name: 'keys are stored with a request that is not',
+    checks: ['told'],
+    patches: [
+      {
+        file: REQUESTS,
+        from: 'if (changes === 0) throw sql.findOwner.get(id) ? responseExists(id) : runTaken(runId);',
+        to: '',
+      },
+    ],
+  },
+  {
+    name: 'a request is stored although its key belongs to another one',
+    checks: ['told', 'error'],
+    patches: [{ file: REQUESTS, from: 'if (changes === 0) throw keyTaken();', to: 'void keyTaken;' }],
+  },
+  {
+    name: 'a request in the inbox is taken after it was removed',
+    checks: ['acknowledged'],
+    patches: [
+      {
+        file: INBOX,
+        from: "take: (id) => commit.write(() => take.run({ id, ...opened() }).changes > 0, 'written'),",
+        to: "take: (id) => commit.write(() => (take.run({ id, ...opened() }), true), 'written'),",
+      },
+    ],
+  },
+  {
+    name: 'a request in the inbox never expires',
+    checks: ['inbox'],
+    patches: [
+      {
+        file: INBOX,
+        from: "const isOpen = 'is_taken = 0 AND abs(at - :now) <= :patience';",
+        to: "const isOpen = 'is_taken = 0 AND :now = :now AND :patience = :patience';",
+      },
+    ],
+  },
+  {
+    name: 'a stream forgets what waits for a sync',
+    checks: ['told', 'shown', 'ending'],
+    patches: [{ file: RESPOND, from: 'waiting.push(act);', to: 'if (waiting.length < 1) waiting.push(act);' }],
+  },
+  {
+    name: 'a stream sends what waits for a sync that fails',
+    checks: ['told', 'shown'],
+    patches: [
+      {
+        file: RESPOND,
+        from: 'waiting = [];\n      failed(error);',
+        to: 'for (const act of waiting) act();\n      waiting = [];',
       },
     ],
   },
