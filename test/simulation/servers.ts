@@ -58,6 +58,8 @@ interface Client {
 interface Answer {
   readonly status: number;
   readonly body: Body;
+  /** Somebody was shown the run before the request was sent. */
+  readonly wasShown: boolean;
 }
 
 /** The fields of answers and events that clients look at. */
@@ -88,6 +90,9 @@ const ENDED = ['completed', 'failed', 'cancelled', 'incomplete'];
 
 /** Which causes explain that a server does not do what a client wants. */
 const UNAVAILABLE: readonly Cause[] = ['full', 'locked', 'sync', 'crash', 'power', 'stall', 'suspend', 'clock'];
+
+/** The statuses of answers about what was deleted. */
+const GONE = [404, 409];
 
 export function createServers(parts: Parts, told: Told, { treadleServer: create }: ServerCode): Servers {
   const { world, checks, machines, causes, isCalm, report } = parts;
@@ -166,10 +171,11 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
   function request(client: Client, process: Process, sent: SentRequest, onEvent: (event: Body) => void): void {
     const isAside = client.busy?.alive === true;
     if (!isAside) client.busy = process;
-    let status = 0;
+    let [status, wasShown] = [0, false];
     let body: Body | undefined;
     const isFollowing = sent.path.includes('stream=true') || (sent.body as { stream?: boolean } | undefined)?.stream;
     after(process, random.next() * 20, `${client.name} sends ${sent.method} ${labelOf(sent.path)}`, () => {
+      wasShown = (checks.runs.get(client.id!)?.shown ?? 0) > 0;
       const close = deliverRequest(process, sent, {
         onHead: (given) => (status = given),
         onData(json) {
@@ -182,7 +188,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
           if (!process.alive) return;
           after(OUTSIDE, random.next(), `${client.name} has its answer: ${status}`, () => {
             if (!isAside) client.busy = undefined;
-            if (isComplete && body) answered(client, sent, { status, body });
+            if (isComplete && body) answered(client, sent, { status, body, wasShown });
           });
         },
       });
@@ -191,16 +197,33 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
     });
   }
 
-  function answered(client: Client, sent: SentRequest, { status, body }: Answer): void {
+  function answered(client: Client, sent: SentRequest, answer: Answer): void {
+    const { status, body } = answer;
     if (status === 200) return;
     const about = `${client.name}: ${sent.method} ${labelOf(sent.path)} is answered with ${status} ${body.error?.code}`;
     log(about);
     cover(`answered with ${status} ${body.error?.code}`);
-    // A run that has not started yet, or that a power failure has taken back, does not exist. Nobody was shown it.
-    const isMissing = body.error?.code === 'run_not_found' && !checks.runs.get(client.id!)?.shown;
-    if (status === 409 || isMissing || (status === 404 && client.wish.isDeleted)) return;
-    const isExplained = status >= 500 && UNAVAILABLE.some((cause) => causes.has(cause));
-    if (!isExplained) report(new Error(`${about}: ${body.error?.message}`));
+    if (!isExplained(client, answer)) report(new Error(`${about}: ${body.error?.message}`));
+  }
+
+  /** An error is accepted only if something in this schedule is its cause. */
+  function isExplained({ wish }: Client, { status, body, wasShown }: Answer): boolean {
+    const isUnavailable = UNAVAILABLE.some((cause) => causes.has(cause));
+    switch (body.error?.code) {
+      // It has ended, or is resumed soon.
+      case 'run_not_running':
+        return true;
+      // A run that has not started yet, or that a power failure has taken back, does not exist.
+      case 'run_not_found':
+        return !wasShown || wish.isDeleted;
+      // Its process is silent, or has another time, so that what it is asked for has expired.
+      case DRIVEN_ELSEWHERE:
+      case 'response_in_progress':
+      case 'conversation_busy':
+        return isUnavailable || new Set(machines.hosts.map(({ offset }) => offset)).size > 1;
+      default:
+        return status < 500 ? wish.isDeleted && GONE.includes(status) : isUnavailable;
+    }
   }
 
   /** Checks what a client has just been told. */
