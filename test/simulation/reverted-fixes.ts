@@ -133,7 +133,7 @@ export const REVERTED_FIXES: readonly RevertedFix[] = [
   {
     name: 'a write that fails is stored in part',
     rare: true,
-    checks: ['lease', 'append only', 'I5 replay', 'ending'],
+    checks: ['lease', 'append only', 'I5 replay', 'ending', 'told'],
     patches: [
       {
         file: 'store/src/sqlite/group-commit.ts',
