@@ -68,6 +68,7 @@ interface Body {
   readonly status?: string;
   readonly object?: string;
   readonly deleted?: boolean;
+  readonly entries?: number;
   readonly type?: string;
   readonly sequence_number?: number;
   readonly response?: Body;
@@ -241,6 +242,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
         learnId(client, 'conversation', body.id!);
         told.tell('conversation', body.id!);
       }
+      if (body.object === 'run') checks.onShown(body.id!, body.entries!);
       const last = body.data?.at(-1)?.seq;
       if (last !== undefined) checks.onShown(client.id!, last + 1);
     } catch (error) {
@@ -300,7 +302,7 @@ export function createServers(parts: Parts, told: Told, { treadleServer: create 
       const from = client.lastEvent < 0 ? '' : `&starting_after=${client.lastEvent}`;
       return send('GET', `/v1/responses/${id}?stream=true${from}`);
     }
-    if (what < 0.7) return send('GET', `/v1/runs/${id}/events`);
+    if (what < 0.7) return send('GET', `/v1/runs/${id}${random.pick(['/events', '/events', ''])}`);
     if (what > 0.95 && !isCalm()) return cancel(client, process);
     if (what > 0.8 && !isCalm()) return steer(client, process);
     return send('GET', `/v1/responses/${id}`);
