@@ -231,6 +231,39 @@ describe('a response that was killed between its id and its first event', () => 
   }, 60_000);
 });
 
+test.each(['response', 'conversation'])('a %s whose end was told is deleted, whoever still drives it', async (what) => {
+  const [own, others] = [await openStore(), await openStore()];
+  const [release, refusal] = [gate(), Promise.withResolvers<void>()];
+  const slow: ServerStore = {
+    ...own,
+    async acquire(...given) {
+      const lease = await own.acquire(...given);
+      return { ...lease, release: () => release.pass().then(() => lease.release()) };
+    },
+  };
+  const refused = (error: unknown): never => {
+    refusal.resolve();
+    throw error;
+  };
+  const { requests, conversations } = others;
+  const watched: ServerStore = {
+    ...others,
+    requests: { ...requests, delete: (...given) => requests.delete(...given).catch(refused) },
+    conversations: { ...conversations, delete: (...given) => conversations.delete(...given).catch(refused) },
+  };
+  await using driving = await startInProcess(scriptedModel(['Done.']), { store: slow });
+  await using other = await startInProcess(scriptedModel([]), { store: watched });
+  const made = what === 'response' ? undefined : (await driving.send('POST', '/v1/conversations', {})).body.id;
+  const asked = { input: 'Hi', background: true, ...(made && { conversation: made }) };
+  const { body } = await driving.send('POST', '/v1/responses', asked);
+  await release.reached;
+  expect((await other.send('GET', `/v1/responses/${body.id}`)).body.status).toBe('completed');
+  const deleted = other.send('DELETE', made ? `/v1/conversations/${made}` : `/v1/responses/${body.id}`);
+  await refusal.promise;
+  release.release();
+  expect(await deleted).toMatchObject({ status: 200, body: { deleted: true } });
+});
+
 describe('a response that was interrupted while it ended with max_output_tokens', () => {
   const spent: ScriptStep = { calls: [{ name: 'look' }], usage: { inputTokens: 1, outputTokens: 16 } };
   const cutOff: ScriptStep = { calls: [{ name: 'look' }], finish: 'length' };

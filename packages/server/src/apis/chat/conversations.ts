@@ -7,6 +7,7 @@ import type { EventSource } from '../../requests/event-log.ts';
 import type { Numbered } from '../../requests/stored-streams.ts';
 import { readRecord, type Reader } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere } from '../../requests/interruption.ts';
+import { whenLetGo } from '../../requests/let-go.ts';
 import { checkMayActOn, sourcesOf, type StoredCaller } from '../../requests/run.ts';
 import { projected } from '../../requests/projection.ts';
 import { replayItems } from '../../requests/requests.ts';
@@ -270,8 +271,12 @@ export function conversations({ stopping, ...options }: ConversationsOptions): C
     for (const response of all) await checkDeletable(response, caller);
     const head = await headOf(store, found).catch(() => undefined);
     if (head?.status === 'in_progress') await stopRun(head, caller);
+    const hasEnded = async (): Promise<boolean> => {
+      const heads = await Promise.all(all.map((response) => records.head(caller.tenant, response)));
+      return heads.every((one) => one?.status !== 'in_progress');
+    };
     try {
-      await conversations.delete(caller.tenant, id);
+      await whenLetGo(hasEnded, () => conversations.delete(caller.tenant, id));
     } catch (error) {
       throw isDrivenElsewhere(error) ? conversationBusy(id) : error;
     }

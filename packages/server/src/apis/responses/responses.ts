@@ -11,6 +11,7 @@ import { walkRun } from '../../requests/projection.ts';
 import { checkMayActOn, planRun, type RunPlan } from '../../requests/run.ts';
 import { readRecord } from '../../engine/stored-reads.ts';
 import { isDrivenElsewhere, retryLater, TAKEN_OVER } from '../../requests/interruption.ts';
+import { whenLetGo } from '../../requests/let-go.ts';
 import type { RequestApi, RequestKind, Requests } from '../../requests/requests.ts';
 import { storedStreams } from '../../requests/stored-streams.ts';
 import type { Caller } from '../../http/admission.ts';
@@ -345,6 +346,10 @@ export function responses(
     throw responseNotFound(id);
   }
 
+  async function hasEnded(id: string, { tenant }: Caller): Promise<boolean> {
+    return (await records.head(tenant, id))?.status !== 'in_progress';
+  }
+
   function responseNotFound(id: string): ApiError {
     const message = `There is no response ${JSON.stringify(id)}. It was deleted, was not stored, or never existed.`;
     return new ApiError(404, 'invalid_request_error', message, { param: 'response_id', code: 'response_not_found' });
@@ -477,7 +482,10 @@ export function responses(
       running?.cancel();
       // Whether it can be deleted is up to the store.
       await running?.finished.catch(() => {});
-      await records.delete(caller.tenant, id).catch((error: unknown) => {
+      await whenLetGo(
+        () => hasEnded(id, caller),
+        () => records.delete(caller.tenant, id),
+      ).catch((error: unknown) => {
         throw isDrivenElsewhere(error) ? drivenElsewhere(id) : error;
       });
       await forgetResponse(id, caller.tenant);
