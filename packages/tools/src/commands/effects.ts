@@ -192,7 +192,7 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     const files = options.has('-e') || options.has('--files') ? operands : operands.slice(1);
     const isRg = call.name === 'rg';
     if (!isRg && !options.has('-r')) return files.forEach((file) => KINDS['read']!(file, call));
-    if (files.length === 0 && isRg && call.scope.hasInput && !options.has('--files')) return;
+    if (files.length === 0 && isRg && call.scope.hasInput === true && !options.has('--files')) return;
     const included = values.flatMap(({ option, value }) => (option === '--include' ? value : []));
     // Its order with --exclude decides, and globs, types and files in the folder bring names back that rg ignores.
     const isAny = isRg ? !options.has('--files') : included.length === 0 || options.has('--exclude');

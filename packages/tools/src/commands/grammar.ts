@@ -15,6 +15,7 @@ import {
   inEither,
   inFolder,
   joined,
+  kindOf,
   spend,
   touch,
   Unclear,
@@ -76,7 +77,7 @@ function walk(node: SyntaxNode, scope: Scope): Scope {
         return inEither(after, scope, after);
       }
       const walkAll = (): void =>
-        node.commands.forEach((one, at) => walk(one, { ...scope, hasInput: scope.hasInput || at > 0 }));
+        node.commands.forEach((one, at) => walk(one, { ...scope, hasInput: at > 0 || scope.hasInput }));
       const before = changesIn(scope);
       walkAll();
       // They run at the same time, so what one of them changes concerns all.
@@ -224,8 +225,8 @@ function redirected(redirections: readonly Redirection[], scope: Scope): Scope {
   return redirections.reduce((last, one) => ({ ...scope, hasInput: openRedirection(one, last) }), scope);
 }
 
-/** Returns whether standard input is redirected afterwards. */
-function openRedirection(redirection: Redirection, scope: Scope): boolean {
+/** Returns what standard input is afterwards. */
+function openRedirection(redirection: Redirection, scope: Scope): Scope['hasInput'] {
   const { descriptor, type } = redirection;
   const sign = type === 'Redirect' ? redirection.operator : '<';
   const number = descriptor?.type === 'FileDescriptor' ? String(descriptor.value) : descriptor ? '?' : '';
@@ -240,8 +241,10 @@ function openRedirection(redirection: Redirection, scope: Scope): boolean {
   if (!/^(<|&?>>?)$/.test(sign) || /[*?[]|^$/.test(raw) || target === '' || /^\/dev\/(?!null$)/.test(target))
     throw new Unclear(`the redirection ${sign} ${raw} is not analysed`);
   if (target !== '/dev/null') touch(sign === '<' ? 'read' : 'write', target, scope);
+  if (sign !== '<') return scope.hasInput;
   // With this one, programs that look at their input take it for none.
-  return sign === '<' ? target !== '/dev/null' : scope.hasInput;
+  if (target === '/dev/null') return false;
+  return (kindOf(target, scope) === 'file' && changesIn(scope).startsWith('0 ')) || 'unsure';
 }
 
 function checkDocument({ delimiter, body, closing }: Extract<Redirection, { readonly type: 'HereDoc' }>): true {

@@ -47,8 +47,8 @@ export interface Scope {
   readonly assigned: Map<string, object>;
   /** The shell may not be bash. */
   readonly posix: boolean;
-  /** Standard input is redirected. */
-  readonly hasInput: boolean;
+  /** Standard input is redirected. `unsure`: perhaps from a folder, which some programs do not take for an input. */
+  readonly hasInput: boolean | 'unsure';
   /** How many programs and codes contain this part. */
   readonly depth: number;
 }
