@@ -3,7 +3,7 @@
  * Everything else throws `Unclear`.
  */
 import { compileGlob, matchesGlob } from '@treadle/core/policy';
-import { entriesIn, joined, placesOf, statsOf, Unclear, type Scope } from './scope.ts';
+import { entriesIn, joined, placesOf, statsOf, touch, Unclear, type Scope } from './scope.ts';
 
 type Piece = { readonly text: string; readonly isGlob: boolean };
 
@@ -86,6 +86,8 @@ function matchesOf(pieces: readonly Piece[], text: string, scope: Scope): readon
       if (!glob) return start + component;
       const isLast = components.length === index + 1;
       const entries = entriesIn(joined(folder, start), scope);
+      // What the pattern becomes names what is there, whatever the program does with it.
+      if (base !== '') touch('read', base, scope);
       // Some versions of shells also find the folder and the one above.
       const names = ['.', '..'];
       for (const one of entries) if (isLast || one.isDirectory() || one.isSymbolicLink()) names.push(one.name);
