@@ -3,7 +3,7 @@
  * Everything else throws `Unclear`.
  */
 import { compileGlob, matchesGlob } from '@treadle/core/policy';
-import { entriesIn, joined, placesOf, statsOf, touch, Unclear, type Scope } from './scope.ts';
+import { entriesIn, joined, placesOf, spend, statsOf, touch, Unclear, type Scope } from './scope.ts';
 
 type Piece = { readonly text: string; readonly isGlob: boolean };
 
@@ -44,7 +44,7 @@ function quotedDocument(raw: string): string | undefined {
   return body.replace(/\n+$/, '');
 }
 
-function readWord(raw: string, { variables }: Scope): Piece[] {
+function readWord(raw: string, { variables, budget }: Scope): Piece[] {
   const pieces: Piece[] = [];
   const isExpanded = /,|\.\./.test(raw);
   let at = 0;
@@ -65,6 +65,8 @@ function readWord(raw: string, { variables }: Scope): Piece[] {
   function valueOf(name: string, isBare: boolean): string {
     const { text, isMatch } = variables.get(name) ?? {};
     if (text === undefined) throw new Unclear(`$${name} is computed`);
+    // Values that contain others twice grow without end.
+    spend(budget, text.length / 100);
     if (isBare && (isMatch || /^$|[\s*?[\\]/.test(text)))
       throw new Unclear(`the shell splits or expands the value of $${name}`);
     return text;
