@@ -274,7 +274,9 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
   }),
   'git clone'({ scope }, { operands: [repository = '', folder] }) {
     const name = /^[^?#]*[/:]([\w.-]+?)(\.git)?\/?$/.exec(repository)?.[1];
-    if (name === undefined || /^\.*$/.test(name)) throw new Unclear('it is not known where git clones to');
+    // Without a path, git takes a port away.
+    if (name === undefined || /^\.*$/.test(name) || /^(https?:\/\/)?[^/]*:\d+\/?$/.test(repository))
+      throw new Unclear('it is not known where git clones to');
     if (folder === undefined) touch('write', name, scope);
   },
 };
