@@ -63,9 +63,11 @@ export const KINDS: Readonly<Record<string, Use>> = {
   /** Neither a path, an address, nor the name of a file or folder, which would be installed instead. A version begins with no dot. */
   package(text, call) {
     matching(
-      /^(?!.*\.(t?gz|tar|whl|zip|t?bz2?|t?xz|t?lz|lzma)(\[|$))(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w*^~][\w.*^~-]*)?$/,
+      /^(?!.*\.(t?gz|tar|whl|zip|t?bz2?|t?xz|t?lz|lzma)(\[|$))(@[\w.-]+\/)?\w[\w.-]*(\[[\w,]+\])?([@=<>~!]{1,2}[\w*^~][\w.*^~-]*)?$/i,
     )(text, call);
-    if (kindOf(text, call.scope) !== 'none') throw new Unclear(`${text} is a file or folder too`);
+    // Pip takes extras from the end of a path.
+    if ([text, text.replace(/\[.*/, '')].some((one) => kindOf(one, call.scope) !== 'none'))
+      throw new Unclear(`${text} is a file or folder too`);
   },
   read(text, call) {
     checkFile(text, call);
