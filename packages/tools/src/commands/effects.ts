@@ -6,6 +6,7 @@ import path from 'node:path/posix';
 import { demandNoPrivate } from './repositories.ts';
 import {
   checkSetting,
+  demandNoMatch,
   isEmpty,
   isPlain,
   joined,
@@ -205,7 +206,10 @@ export const RULES: Readonly<Record<string, (call: Call, parsed: Parsed) => void
     const isInPlace = options.has('-i') || options.has('--in-place');
     // On other systems the next argument belongs to it, and what follows is the script.
     if (isInPlace && process.platform !== 'linux') throw new Unclear('the script of sed -i is not known here');
-    if (values.length === 0) KINDS['sed']!(operands[0] ?? '', call);
+    if (values.length === 0) {
+      demandNoMatch(operands[0] ?? '', call.scope);
+      KINDS['sed']!(operands[0] ?? '', call);
+    }
     for (const file of values.length === 0 ? operands.slice(1) : operands) {
       KINDS['read']!(file, call);
       if (isInPlace) touch('write', file, call.scope);

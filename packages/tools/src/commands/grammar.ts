@@ -12,6 +12,7 @@ import {
   changesIn,
   checkSetting,
   deeper,
+  demandNoMatch,
   inEither,
   inFolder,
   joined,
@@ -168,7 +169,11 @@ function walkCommand({ name: program, prefix, args: words, redirects }: Command,
     const [, variable = '', raw = ''] = /^(\w+)=([^]*)$/.exec(part.text) ?? [];
     const text = literalText(raw, scope);
     if (program) checkSetting(`${variable}=${text}`);
-    else variables = setVariable(variable, { text, isMatch: false }, part, { ...scope, variables });
+    else
+      variables = setVariable(variable, { text, isMatch: scope.found.matched.has(text) }, part, {
+        ...scope,
+        variables,
+      });
   }
   const inner = redirected(redirects, scope);
   if (!program && redirects.length > 0) throw new Unclear('a redirection without a command is not analysed');
@@ -208,7 +213,10 @@ function runProgram(name: string, args: readonly string[], outer: Scope): void {
       if (program === undefined) throw new Unclear(`${name} runs nothing`);
       runProgram(program, rest, scope);
     },
-    code: (code, { posix }) => analyseCode(code, { ...deeper(scope), posix }),
+    code(code, { posix }) {
+      demandNoMatch(code, scope);
+      analyseCode(code, { ...deeper(scope), posix });
+    },
   });
   if (!isKnown && scope.hasInput) throw new Unclear(`${name} is not known, and reads an input`);
   if (!isKnown) scope.found.linker = name;

@@ -16,7 +16,7 @@
  */
 import { FORMS, KINDS, RULES, touchNamed, type Call, type Parsed } from './effects.ts';
 import { mayEnterRepository } from './repositories.ts';
-import { inFolder, note, Unclear } from './scope.ts';
+import { demandNoMatch, inFolder, note, Unclear } from './scope.ts';
 
 const DIFF = `[pw] --stat --shortstat --numstat --name-only --name-status --color= --no-color --unified= --diff-filter:text -S:text -G:text
   --pickaxe-regex`;
@@ -220,10 +220,14 @@ function applyUsage(given: Call, args: readonly string[]): string | undefined {
   const usage = USAGES.get(call.name)!;
   const parsed = readArguments(call.name, usage, args.slice(words.length - 1));
   const { operands, values, before } = parsed;
-  for (const { value, kind } of values) KINDS[kind]!(value, call);
+  for (const { value, kind } of values) {
+    if (/^(sed|awk|jq)$/.test(kind)) demandNoMatch(value, call.scope);
+    KINDS[kind]!(value, call);
+  }
   for (const [at, operand] of operands.entries()) {
     const [kind] = kindsIn(operandAt(usage, at, operands.length));
     if (kind === undefined) throw new Unclear(`the argument ${operand} of ${call.name} is not known`);
+    if (/^(awk|jq)$/.test(kind)) demandNoMatch(operand, call.scope);
     KINDS[kind === 'revision' && at >= before ? 'pathspec' : kind]!(operand, call);
     if (kind !== 'command') continue;
     call.run(operands.slice(at));

@@ -24,6 +24,8 @@ export interface Findings {
   readonly programs: Map<string, Program>;
   readonly touches: Map<string, CommandFacts['touches'][number]>;
   readonly urls: Set<string>;
+  /** Words with names that match a pattern. Others may match when the command runs, so these are never code. */
+  readonly matched: Set<string>;
   /** The program that may have created links. */
   linker?: string;
   /** Where git looks for repositories inside may have changed: by itself, or because an archive or .gitmodules leads to some. */
@@ -60,7 +62,7 @@ export interface Value {
 }
 
 export function newFindings(): Findings {
-  return { programs: new Map(), touches: new Map(), urls: new Set() };
+  return { programs: new Map(), touches: new Map(), urls: new Set(), matched: new Set() };
 }
 
 export function factsOf({ programs, touches, urls }: Findings): Pick<CommandFacts, 'programs' | 'touches' | 'urls'> {
@@ -69,6 +71,10 @@ export function factsOf({ programs, touches, urls }: Findings): Pick<CommandFact
 
 const MAX_DEPTH = 12;
 const MAX_FOLDERS = 16;
+
+export function demandNoMatch(code: string, { found }: Scope): void {
+  if (found.matched.has(code)) throw new Unclear('names of files are a part of the code that it runs');
+}
 
 export function deeper(scope: Scope): Scope {
   if (scope.depth >= MAX_DEPTH) throw new Unclear('it is nested too deeply');

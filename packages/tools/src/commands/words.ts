@@ -26,7 +26,9 @@ export function expandWord(
   if (!pieces.some(({ isGlob }) => isGlob)) return { texts: [text], isMatch: false };
   if (pieces[0]!.isGlob || text.startsWith('-') || text === '')
     throw new Unclear(`the pattern ${raw} does not begin with the name of a folder or file`);
-  return { texts: matchesOf(pieces, text, scope), isMatch: true };
+  const texts = matchesOf(pieces, text, scope);
+  for (const one of texts) scope.found.matched.add(one);
+  return { texts, isMatch: true };
 }
 
 /** The text of a word that becomes one argument and matches no files: a value, the target of a redirection. */
@@ -44,10 +46,11 @@ function quotedDocument(raw: string): string | undefined {
   return body.replace(/\n+$/, '');
 }
 
-function readWord(raw: string, { variables, budget }: Scope): Piece[] {
+function readWord(raw: string, { variables, budget, found }: Scope): Piece[] {
   const pieces: Piece[] = [];
   const isExpanded = /,|\.\./.test(raw);
   let at = 0;
+  let hasMatch = false;
   for (const { 0: whole, groups = {} } of raw.matchAll(PIECE)) {
     const { single, double, escaped, stars, name = groups['braced'], plain } = groups;
     if (plain === '{' && isExpanded) break;
@@ -58,6 +61,7 @@ function readWord(raw: string, { variables, budget }: Scope): Piece[] {
     pieces.push({ text, isGlob: stars !== undefined });
     at += whole.length;
   }
+  if (hasMatch) found.matched.add(pieces.map((piece) => piece.text).join(''));
   if (at === raw.length) return pieces;
   const why = raw[at] === '~' ? 'is a home folder' : raw[at] === '[' ? 'begins brackets' : 'is not analysed';
   throw new Unclear(`${JSON.stringify(raw[at])} in ${JSON.stringify(raw)} ${why}`);
@@ -67,6 +71,7 @@ function readWord(raw: string, { variables, budget }: Scope): Piece[] {
     if (text === undefined) throw new Unclear(`$${name} is computed`);
     // Values that contain others twice grow without end.
     spend(budget, text.length / 100);
+    hasMatch ||= isMatch === true;
     if (isBare && (isMatch || /^$|[\s*?[\\]/.test(text)))
       throw new Unclear(`the shell splits or expands the value of $${name}`);
     return text;
