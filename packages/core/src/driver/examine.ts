@@ -2,7 +2,7 @@ import { slotFor, toolEffectId } from '../machine/effects.ts';
 import type { Examined, Filtered, SettledResult } from '../machine/events.ts';
 import { causes, withExposure, type Exposure } from '../machine/exposure.ts';
 import { narrowingSource, type Narrowings } from '../machine/narrowing.ts';
-import type { Call } from '../machine/state.ts';
+import type { Call, State } from '../machine/state.ts';
 import { textOf, type ErrorFacts, type ResultBlock } from '../messages.ts';
 import type { Clock } from '../platform.ts';
 import type { Principal, Touch } from '../policy/port.ts';
@@ -86,15 +86,15 @@ function examiningOf({ runId, options, opening, clock, controller: { signal } }:
   return { runId, options, principal, clock, timeoutMs: rules.toolTimeoutMs, signal };
 }
 
-/** Examines a result from outside, for a run in progress. */
+/** Examines a result from outside, for a run in progress. `state`: as it was when the result fitted it. */
 export function examineGiven(
   context: RunContext,
   checkedCall: (context: RunContext, call: Call) => ReturnType<Judging['checked']>,
-  event: ClientResult,
+  { state, event }: { readonly state: State; readonly event: ClientResult },
 ): Promise<ClientResult> {
   const executor = (call: Call): Tool | undefined => executorOf(context, call.name, call.turn);
   const checked = (call: Call): ReturnType<Judging['checked']> => checkedCall(context, call);
-  return examineAnswer(examiningOf(context), { state: context.state(), executor, checked }, event);
+  return examineAnswer(examiningOf(context), { state, executor, checked }, event);
 }
 
 /** Examines a result from outside. */

@@ -292,6 +292,24 @@ describe('results from elsewhere are filtered too', () => {
     expect(JSON.stringify(await journal.read(live.runId))).not.toContain(SECRET);
   });
 
+  test('the answer of a client is rejected if the run is cancelled before the filters see it', async () => {
+    let told: Promise<readonly PromiseSettledResult<void>[]> | undefined;
+    const live = startLoop({
+      model: scriptedModel([call('pick'), 'Done.']),
+      tools: [pick],
+      input: 'Go.',
+      journal: memoryJournal(),
+      resultFilters: [redact],
+      beforePause([wait]) {
+        told = Promise.allSettled([live.answer({ type: 'result', effect: wait!.effect, content: SECRET })]);
+        live.cancel();
+        return told;
+      },
+    });
+    expect((await live.result).outcome?.type).toBe('cancelled');
+    expect(await told).toMatchObject([{ status: 'rejected', reason: { code: 'answer-unfit' } }]);
+  });
+
   test('the second of two answers that are filtered at the same time is rejected', async () => {
     let told: Promise<readonly PromiseSettledResult<void>[]> | undefined;
     const live = startLoop({

@@ -183,7 +183,7 @@ export function driveRun(
   const examine: Admission['examine'] = (state, event) => {
     const { name, turn } = slotFor(state, event.effect)!.call;
     if (!needsExamining(options, executorOf(context!, name, turn))) return undefined;
-    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, checkedCall, event));
+    return import('./examine.ts').then(({ examineGiven }) => examineGiven(context!, checkedCall, { state, event }));
   };
   const recordAnswer = async (answer: Answer): Promise<void> => {
     const { verifyAnswer } = options;
