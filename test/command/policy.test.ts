@@ -121,13 +121,17 @@ describe('policy explain', () => {
     expect(stdout).toContain('treadle.toml: paths.read = ["**", "/srv/x"]\n');
   });
 
-  test.each(["command='*' now", 'command="my program" now', 'write= '])(
-    'suggests no list for %s, which an entry cannot name',
+  test('suggests no list for a path that an entry cannot name', async () => {
+    const { stdout } = await policy('explain', 'act', '--touch', 'write= ');
+    expect(stdout).toContain('To allow every call of the tool, set in [policy] of treadle.toml: tools.act = "allow"\n');
+  });
+
+  test.each(["command='*' now", 'command="my program" now'])(
+    'suggests nothing for %s, which is unclear',
     async (touch) => {
       const { stdout } = await policy('explain', 'act', '--touch', touch);
-      expect(stdout).toContain(
-        'To allow every call of the tool, set in [policy] of treadle.toml: tools.act = "allow"\n',
-      );
+      expect(stdout).toContain('is not analysed');
+      expect(stdout).not.toContain('set in [policy]');
     },
   );
 
