@@ -81,6 +81,22 @@ test('goes on where it was stopped, at any point, and nobody opens the target be
   }
 });
 
+test('waits for a connection that is about to leave', async () => {
+  await using(file('a.db'), (store) => fillStore(store));
+  let report: ReturnType<typeof migrateStore> | undefined;
+  await withClient(`${database.url}?application_name=treadle`, async (leaving) => {
+    await leaving.query('SELECT 1');
+    report = migrateStore(file('a.db'), database.url);
+    const hasLooked = (): Promise<number | null> =>
+      withClient(database.url, async (client) => {
+        const looks = `application_name LIKE 'treadle migrate%' AND query LIKE '%client_addr%'`;
+        return (await client.query(`SELECT 1 FROM pg_stat_activity WHERE ${looks}`)).rowCount;
+      });
+    await expect.poll(hasLooked).toBe(1);
+  });
+  expect(await report).toMatchObject({ isContinued: false });
+});
+
 test('refuses a store that is in use, a target that is not empty, and another source', async () => {
   await using(file('a.db'), (store) => fillStore(store));
   const locked = (message: RegExp) => ({ code: 'store-locked', message: expect.stringMatching(message) });

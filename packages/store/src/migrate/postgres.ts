@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
 import { TreadleError } from '@treadle/core';
 import { openConnections, type Database } from '../postgres/connection.ts';
 import { migrate, setVersion } from '../postgres/migrate.ts';
@@ -49,8 +50,27 @@ async function requireDirect(db: Database): Promise<void> {
   );
 }
 
-/** This process has a name of its own for the time of the migration. */
+/** A connection that was closed is listed until the database has noticed. */
+const LEAVE_MS = 1_000;
+const LOOK_MS = 50;
+
 async function requireUnused(db: Database, name: string): Promise<void> {
+  const until = performance.now() + LEAVE_MS;
+  let users = await usersOf(db, name);
+  while (users.length > 0 && performance.now() < until) {
+    await delay(LOOK_MS);
+    users = await usersOf(db, name);
+  }
+  if (users.length === 0) return;
+  const from = users.map((address) => address ?? 'this machine').join(', ');
+  throw new TreadleError(
+    'store-locked',
+    `The store ${db.location} is in use: other processes of Treadle are connected to it, from ${from}. Stop them, and retry.`,
+  );
+}
+
+/** Where other processes of Treadle are. This one has a name of its own for the time of the migration. */
+async function usersOf(db: Database, name: string): Promise<readonly (string | null)[]> {
   const { rows } = await db.read((query) =>
     query<{ readonly address: string | null }>(
       `SELECT DISTINCT host(client_addr) AS address FROM pg_stat_activity
@@ -58,12 +78,7 @@ async function requireUnused(db: Database, name: string): Promise<void> {
       [name],
     ),
   );
-  if (rows.length === 0) return;
-  const from = rows.map(({ address }) => address ?? 'this machine').join(', ');
-  throw new TreadleError(
-    'store-locked',
-    `The store ${db.location} is in use: other processes of Treadle are connected to it, from ${from}. Stop them, and retry.`,
-  );
+  return rows.map(({ address }) => address);
 }
 
 function postgresFilling(db: Database): Filling {
