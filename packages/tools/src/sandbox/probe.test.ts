@@ -1,4 +1,4 @@
-import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { delimiter, join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
@@ -41,6 +41,13 @@ describe.runIf(real !== undefined)('a test of an engine', () => {
     const { found } = await findEngine(DEFAULT_REQUIRED, ['bubblewrap']);
     expect(found?.engine.name).toBe('bubblewrap');
     expect(readFileSync(join(top, 'starts'), 'utf8')).toBe('x');
+  });
+
+  it('is kept in the home folder if XDG_CACHE_HOME is not absolute', async () => {
+    vi.stubEnv('HOME', top);
+    vi.stubEnv('XDG_CACHE_HOME', '');
+    await findEngine(DEFAULT_REQUIRED, ['bubblewrap']);
+    expect(readdirSync(join(top, '.cache', 'treadle'))).toEqual([expect.stringMatching(/^sandbox-/)]);
   });
 
   it('says why the engine is not used, if it fails again', async () => {
